@@ -1,4 +1,4 @@
-//! What a command line chooses: parts of a benchmark, and sizes such as `jobs=20000`.
+//! The arguments of a benchmark: its parts, and sizes such as `jobs=20000`.
 
 /// The sizes that are given and the parts that are chosen: all of them if none is.
 pub(crate) fn split<'a>(

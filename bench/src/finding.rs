@@ -153,7 +153,7 @@ pub(crate) fn finding(what: &str, rounds: &Rounds, unit: &str, digits: usize, bo
     }
 }
 
-/// A bound that is computed has more digits than anyone wants to read.
+/// Rounds a computed bound to the digits that are worth reading.
 fn hundredths(bound: f64) -> f64 {
     (bound * 100.0).round() / 100.0
 }
@@ -164,7 +164,7 @@ pub(crate) fn per_second(count: usize, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }
 
-/// The value below which so many of a hundred are.
+/// The value below which this many of a hundred are.
 pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or(f64::NAN)
@@ -175,7 +175,7 @@ pub(crate) fn median_ms(samples: &[Duration]) -> f64 {
     percentile_ms(samples, 50)
 }
 
-/// The value below which so many of a hundred are, in milliseconds.
+/// The value below which this many of a hundred are, in milliseconds.
 pub(crate) fn percentile_ms(samples: &[Duration], percent: usize) -> f64 {
     let mut sorted: Vec<f64> = samples.iter().map(|it| it.as_secs_f64() * 1e3).collect();
     sorted.sort_by(f64::total_cmp);

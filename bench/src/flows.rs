@@ -143,7 +143,7 @@ async fn ack(driver: &AnyDriver, jobs: Vec<Leased>) -> Outcome {
     Ok(())
 }
 
-/// Reserves and acks so many jobs.
+/// Reserves and acks this many jobs.
 async fn drain(driver: &AnyDriver, queue: &str, count: usize) -> Outcome {
     let mut left = count;
     while left > 0 {

@@ -29,7 +29,7 @@ impl Noop {
     }
 }
 
-/// Runs so many jobs of a queue; over when the last of them is recorded.
+/// Runs this many jobs of a queue; over when the last of them is recorded.
 pub(crate) async fn work(
     driver: &AnyDriver,
     queue: &str,

@@ -63,7 +63,7 @@ fn taken(fired: &Fired) -> Vec<Duration> {
     fired.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Slots of every second, for so many seconds.
+/// Slots of every second, for this many seconds.
 pub(crate) async fn on_time(drivers: &[AnyDriver], seconds: usize) -> Outcome {
     let (workers, fired) = (drivers.len(), Fired::default());
     head(&format!("schedules: {SCHEDULES} due every second, {workers} workers, for {seconds} s"));

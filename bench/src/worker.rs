@@ -60,7 +60,7 @@ pub(crate) fn run() -> Outcome {
     })
 }
 
-/// Two threads, whatever the machine has, so that figures compare.
+/// Two threads on every machine, so that figures can be compared.
 pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
@@ -150,7 +150,7 @@ async fn latency() -> Outcome {
     let (started, mut starts) = mpsc::unbounded_channel::<Instant>();
     let stamp = move |_: Stamp, _: Context| {
         let sent = started.send(now());
-        async move { sent.map_err(|_| "nobody listens") }
+        async move { sent.map_err(|_| "the receiver was dropped") }
     };
     let worker = Worker::builder(&driver).handlers(Handlers::new().on(stamp)).queue("default", 4);
     let running = worker.build()?.start();

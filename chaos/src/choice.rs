@@ -1,4 +1,4 @@
-//! What the command line chooses: stores, parts, a time, numbers of kills and jobs, and a seed.
+//! The arguments of the command: stores, parts, a time, numbers of kills and jobs, and a seed.
 
 use std::{fmt, str::FromStr, time::Duration};
 

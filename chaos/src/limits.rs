@@ -35,11 +35,11 @@ const HANDLES: usize = 8;
 const BASE: Duration = Duration::from_secs(10);
 const EACH: Duration = Duration::from_millis(10);
 /// No drain takes longer, unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often connections are cut.
 const CUT_MS: std::ops::Range<u64> = 500..2_500;
 
-/// Lets tasks work until so many jobs have ended, and checks what happened.
+/// Lets tasks work until this many jobs have ended, and checks what happened.
 pub(crate) async fn run(kind: StoreKind, seed: u64, jobs: usize) -> Outcome {
     let store = Store::make(kind).await?;
     let observer = Arc::new(Observer::new(jobs));
@@ -51,9 +51,9 @@ pub(crate) async fn run(kind: StoreKind, seed: u64, jobs: usize) -> Outcome {
     let drainer = Drainer { driver: &direct, observer: &observer, settings: &settings };
     let worked = began.elapsed();
     let left = observer.live();
-    timeout(PATIENCE, finish(&drainer))
+    timeout(DRAIN_TIMEOUT, finish(&drainer))
         .await
-        .map_err(|_| format!("the drain takes more than {PATIENCE:?}"))??;
+        .map_err(|_| format!("the drain takes more than {DRAIN_TIMEOUT:?}"))??;
     let problems = direct.check().await?;
     println!("  {worked:.1?}, {left} jobs were left to drain; {}", observer.calls());
     let turns = if kind == StoreKind::Memory { 1 } else { HANDLES };

@@ -30,7 +30,7 @@ const MAX_FAST: Duration = Duration::from_secs(15);
 /// How many jobs those workers hold.
 const FEW: usize = 8;
 /// How long everything else may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// How often the jobs are counted.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -125,7 +125,7 @@ async fn with_fast_recovery(store: &Store, dir: &Dir) -> Outcome<Duration> {
     Ok(took)
 }
 
-/// Waits until so many of these jobs were delivered so often.
+/// Waits until this many of these jobs were delivered this often.
 async fn until_delivered(
     driver: &AnyDriver,
     ids: &[JobId],
@@ -146,8 +146,8 @@ async fn until_delivered(
             sleep(TICK).await;
         }
     };
-    let late = |_| format!("not within {PATIENCE:?}: {count} jobs with delivery {deliveries}");
-    timeout(PATIENCE, wait).await.map_err(late)?
+    let late = |_| format!("not within {WAIT_LIMIT:?}: {count} jobs with delivery {deliveries}");
+    timeout(WAIT_LIMIT, wait).await.map_err(late)?
 }
 
 async fn shutdown(url: &str, dir: &Dir) -> Outcome<Duration> {
@@ -168,5 +168,5 @@ async fn until(driver: &AnyDriver, what: &str, holds: impl Fn(&StateCounts) -> b
             sleep(TICK).await;
         }
     };
-    timeout(PATIENCE, wait).await.map_err(|_| format!("not within {PATIENCE:?}: {what}"))?
+    timeout(WAIT_LIMIT, wait).await.map_err(|_| format!("not within {WAIT_LIMIT:?}: {what}"))?
 }

@@ -34,7 +34,7 @@ const SESSIONS: usize = 16;
 /// How long sessions work before everything is checked.
 const ROUND: Duration = Duration::from_secs(15);
 /// No drain and check of a round takes longer, unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs rounds for this long.
 pub(crate) async fn run(kind: StoreKind, seed: u64, time: Duration) -> Outcome {
@@ -48,7 +48,7 @@ pub(crate) async fn run(kind: StoreKind, seed: u64, time: Duration) -> Outcome {
         let failed = |error| format!("round {round}: {error}");
         let events = work(&store, &world, seed, left).await.map_err(failed)?;
         let finish = finish(&store, &world, events);
-        let finished = timeout(PATIENCE, finish).await;
+        let finished = timeout(DRAIN_TIMEOUT, finish).await;
         now = finished.map_err(|_| failed(hangs("the end of a round")))?.map_err(failed)?;
         round += 1;
     }
@@ -59,7 +59,7 @@ pub(crate) async fn run(kind: StoreKind, seed: u64, time: Duration) -> Outcome {
 }
 
 fn hangs(what: &str) -> Box<dyn std::error::Error + Send + Sync> {
-    format!("{what} takes more than {PATIENCE:?}").into()
+    format!("{what} takes more than {DRAIN_TIMEOUT:?}").into()
 }
 
 /// Lets all sessions work, each with a handle of its own; answers what they saw.

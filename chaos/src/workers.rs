@@ -75,7 +75,7 @@ pub(crate) async fn work(arguments: &[String]) -> Outcome {
     }
 }
 
-/// Breaks workers for this long, and checks what became of their jobs.
+/// Breaks workers for this long, and checks the state of their jobs.
 pub(crate) async fn run(kind: StoreKind, seed: u64, time: Duration) -> Outcome {
     let store = Store::make(kind).await?;
     let dir = Dir::make("log")?;

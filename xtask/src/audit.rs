@@ -74,7 +74,7 @@ fn fetch_database(command: &mut Command, limit: Duration) -> Result<(), String> 
     thread::spawn(move || {
         let mut output = Vec::new();
         let read = stderr.read_to_end(&mut output);
-        // Nobody receives once the limit has passed.
+        // The receiver has been dropped once the limit has passed.
         let _ = sender.send(read.map(|_| output));
     });
     let Ok(output) = receiver.recv_timeout(limit) else {
@@ -90,7 +90,7 @@ fn fetch_database(command: &mut Command, limit: Duration) -> Result<(), String> 
     Err(reason_in(&String::from_utf8_lossy(&output)).unwrap_or_else(|| status.to_string()))
 }
 
-/// The most telling line of a failed fetch: git's own complaint, else whatever was said last.
+/// The most telling line of a failed fetch: git's own complaint, or else the last line.
 fn reason_in(output: &str) -> Option<String> {
     let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
     let complaint = lines().find_map(|line| line.strip_prefix("fatal: "));

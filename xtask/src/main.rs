@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
+    fn invalid_arguments_are_refused_by_name() {
         assert_eq!(usage_error(&[]), "no command given");
         assert_eq!(usage_error(&["deploy"]), "unknown command `deploy`");
         assert_eq!(usage_error(&["--fast"]), "unknown command `--fast`");

@@ -14,7 +14,7 @@ use crate::shell::{on_path, output};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Installing {
     Allowed,
-    /// A machine that is somebody's is not changed behind their back.
+    /// Packages are not installed on a developer's machine without being asked for.
     Refused,
 }
 
@@ -63,7 +63,7 @@ fn privileged() -> Result<Command, Failure> {
     let mut command = if is_root {
         Command::new("apt-get")
     } else {
-        // Without a terminal nobody could type a password.
+        // Without a terminal there is no way to type a password.
         let mut command = Command::new("sudo");
         command.args(["-n", "apt-get"]);
         command

@@ -1,5 +1,5 @@
-//! What tests need, provided for as long as they run: a private PostgreSQL server, the programs to start
-//! more of them, pgbouncer, and a browser.
+//! The environment of tests, for as long as they run: a private PostgreSQL server, the programs to start more
+//! of them, pgbouncer, and a browser.
 //!
 //! Tests are told through their environment:
 //!
@@ -19,10 +19,10 @@ mod binary;
 mod bouncer;
 mod leftover;
 mod option;
-mod place;
 mod run;
 mod server;
 mod wheel;
+mod work_dir;
 
 use std::cell::OnceCell;
 use std::env;
@@ -34,8 +34,8 @@ use std::rc::Rc;
 use account::Account;
 use binary::Binaries;
 use bouncer::Bouncer;
-use place::Place;
 use run::Run;
+use work_dir::WorkDir;
 
 use crate::Failure;
 use crate::browser::{self, Browser};
@@ -47,7 +47,7 @@ pub(crate) use option::{Options, Version};
 /// A run that has its programs but no server yet.
 struct Stage {
     account: Account,
-    place: Place,
+    work_dir: WorkDir,
     binaries: Binaries,
     run: Run,
 }
@@ -55,14 +55,14 @@ struct Stage {
 impl Stage {
     fn set(options: Options) -> Result<Self, Failure> {
         let account = Account::choose()?;
-        let place = Place::choose(&account)?;
+        let work_dir = WorkDir::choose(&account)?;
         let binaries = match options.version {
-            Version::Usual => binary::find(&place, options.installing)?,
-            Version::Newer => binary::find_newer(&place)?,
-            Version::Major(major) => binary::find_major(&place, major)?,
+            Version::Usual => binary::find(&work_dir, options.installing)?,
+            Version::Newer => binary::find_newer(&work_dir)?,
+            Version::Major(major) => binary::find_major(&work_dir, major)?,
         };
-        let run = Run::begin(&place, &binaries, &account)?;
-        Ok(Self { account, place, binaries, run })
+        let run = Run::begin(&work_dir, &binaries, &account)?;
+        Ok(Self { account, work_dir, binaries, run })
     }
 
     fn start_server(&self) -> Result<String, Failure> {
@@ -88,7 +88,7 @@ impl Provision {
             (Some(url), Version::Usual) => url,
             _ => stage.start_server()?.into(),
         };
-        let bouncer = bouncer::provide(&stage.place, options.installing).map_err(|failure| {
+        let bouncer = bouncer::provide(&stage.work_dir, options.installing).map_err(|failure| {
             format!(
                 "no pgbouncer to test with ({}): install pgbouncer, or set TASKHARBOR_PGBOUNCER to \
                  the program",

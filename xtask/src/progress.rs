@@ -1,4 +1,4 @@
-//! What the tests of a run are doing, read from what cargo and `libtest` print.
+//! The progress of a test run, read from the output of cargo and `libtest`.
 
 /// The test program that runs, and those of its tests that take long.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! Checks of what is published: that each package builds by itself, that its dependencies may be as old as it says, and
-//! which versions its changes call for.
+//! Checks before a release: that each package builds by itself, that its dependencies may be as old as it says,
+//! and which versions its changes call for.
 
 use std::fs;
 use std::path::Path;

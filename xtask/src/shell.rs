@@ -42,7 +42,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     Err(Failure::Check(format!("`{line}` failed: {complaint}")))
 }
 
-/// The last line that calls itself an error, else whatever was said last.
+/// The last line that mentions an error, or else the last line.
 fn complaint_in(stderr: &str) -> Option<String> {
     let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut errors = lines().filter(|line| line.to_lowercase().contains("error"));
@@ -54,7 +54,7 @@ pub(crate) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure
     Failure::Check(format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// Whether a command can be run and succeeds; nobody sees what it prints.
+/// Whether a command can be run and succeeds. Its output is discarded.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     output(command).is_ok()
 }

@@ -1,4 +1,4 @@
-//! A sequence of named steps that stops at the first failure and says how long each one took.
+//! A sequence of named steps that stops at the first failure and prints the time of each step.
 
 use std::process::Command;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Where the programs come from that only checks need: our own pinned copy, else one on the `PATH`, else a fresh install.
+//! The programs that only checks need: our own pinned copy, else one on the `PATH`, else a fresh install.
 //!
 //! The pinned copies are under `target/`, so that they are cached with everything else that is built, and what the user
 //! has installed is left alone.

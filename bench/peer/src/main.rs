@@ -1,11 +1,11 @@
-//! graphile_worker, driven by the benchmarks: a process that does what lines on its standard input say
+//! graphile_worker, driven by the benchmarks: a process that executes the commands on its standard input
 //! and answers each with one line, `ok <figure>` or `error <reason>`.
 //!
 //! `taskharbor-bench-peer <url> <schema>`, then
 //!
 //! - `migrate`
 //! - `fill jobs=N bulk=N payload=N`: stores jobs in bulk; answers seconds
-//! - `drain jobs=N concurrency=N local=N queues=N delay=N poll=N connections=N work=N`: runs so many
+//! - `drain jobs=N concurrency=N local=N queues=N delay=N poll=N connections=N work=N`: runs this many
 //!   jobs; answers the seconds until the last of them is recorded. Times are milliseconds, and 0
 //!   leaves a setting at its default
 //! - `single seconds=N payload=N`: stores one job after another; answers how many

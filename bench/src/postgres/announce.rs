@@ -1,4 +1,4 @@
-//! What it costs a server that many workers announce themselves.
+//! The cost for a server of the announcements of many workers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether the work on a batch grows with the number of jobs stored.
+//! The work on a batch, in a small and in a large store: it must not grow with the number of stored jobs.
 
 use super::{Outcome, server::Server, size::Sizes, store::Store};
 use crate::finding::{Bound, Rounds, head, per_second, rate, ratio};

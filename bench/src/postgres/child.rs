@@ -1,4 +1,4 @@
-//! Processes that do what a line says and answer with a line: `ok <figure>` or `error <reason>`.
+//! Child processes that execute a line of input and answer with a line: `ok <figure>` or `error <reason>`.
 
 use std::{ffi::OsStr, process::Stdio, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
 use super::Outcome;
 
 /// No command takes longer, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(600);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A process that is killed when it is dropped.
 pub(crate) struct Child {
@@ -47,8 +47,8 @@ impl Child {
     }
 
     pub(crate) async fn answer(&mut self) -> Outcome<f64> {
-        let line = timeout(PATIENCE, self.answers.next_line()).await;
-        let line = line.map_err(|_| format!("no answer within {PATIENCE:?}"))??;
+        let line = timeout(COMMAND_TIMEOUT, self.answers.next_line()).await;
+        let line = line.map_err(|_| format!("no answer within {COMMAND_TIMEOUT:?}"))??;
         let line = line.ok_or("the process has ended")?;
         match line.split_once(' ') {
             Some(("ok", figure)) => Ok(figure.parse()?),

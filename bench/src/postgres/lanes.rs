@@ -35,7 +35,7 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
 /// How the jobs of a queue are spread, and what limits it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shape {
-    /// Jobs take turns between so many lanes; none if zero.
+    /// Jobs take turns between this many lanes; none if zero.
     lanes: usize,
     limits: Option<QueueLimits>,
 }

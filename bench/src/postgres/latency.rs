@@ -1,5 +1,5 @@
-//! How long from the call to enqueue until the handler runs, on a worker that has nothing to do and
-//! learns of the job from another process. A commit of one row takes turns with it.
+//! The time from the call to enqueue until the handler runs, on an idle worker that learns of the job from
+//! another process. It is measured alternately with a commit of one row.
 
 use std::{
     fs::File,

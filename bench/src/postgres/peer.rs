@@ -16,7 +16,7 @@ pub(crate) struct Setting {
     /// Jobs that are fetched ahead, for each local queue.
     pub(crate) local: usize,
     pub(crate) queues: usize,
-    /// Completions gather for so long.
+    /// Completions gather for this long.
     pub(crate) delay: usize,
     pub(crate) poll: usize,
     pub(crate) connections: usize,
@@ -76,7 +76,7 @@ impl Peer {
         Ok(Duration::from_secs_f64(self.child.ask(&line).await?))
     }
 
-    /// Runs so many jobs; over when the last of them is recorded.
+    /// Runs this many jobs; over when the last of them is recorded.
     pub(crate) async fn drain(
         &mut self,
         setting: Setting,
@@ -103,7 +103,7 @@ pub(crate) fn start(server: &Server, schema: &str) -> Outcome<Child> {
     Child::start(&program, &[&server.url(), schema])
 }
 
-/// Vacuums all tables of a schema, whatever they are called.
+/// Vacuums all tables of a schema.
 pub(crate) async fn vacuum(sql: &Client, schema: &str) -> Outcome {
     let tables = "SELECT coalesce(string_agg(format('%I.%I', schemaname, tablename), ', '), '')
         FROM pg_tables WHERE schemaname = $1";

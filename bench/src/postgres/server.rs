@@ -135,7 +135,7 @@ checkpoint_timeout = 1h
 impl Drop for Server {
     fn drop(&mut self) {
         let mut stop = self.program("pg_ctl");
-        // Whatever is not stopped and removed here is by the run.
+        // If this fails, the end of the run stops and removes the server.
         let _ = run(stop.args(["stop", "-w", "-m", "immediate", "-D"]).arg(&self.data));
         let _ = run(self.command("rm").arg("-rf").arg(&self.data));
     }

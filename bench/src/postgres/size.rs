@@ -1,4 +1,4 @@
-//! How much is measured, for how long.
+//! The sizes and durations of the measurements.
 
 use super::Outcome;
 use crate::choice::set_sizes;

@@ -1,4 +1,4 @@
-//! What an old snapshot costs, behind which no dead row can be removed.
+//! The cost of an old snapshot, which keeps dead rows from being removed.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Processor time, as `/proc` tells it.
+//! Processor time, read from `/proc`.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! What a job costs the server in its whole life: log, processor time, dead rows.
+//! The cost of a job for the server over its whole life: log, processor time, dead rows.
 //!
 //! Full-page images depend on when checkpoints fall, so `full_page_writes` is off while the log is
 //! measured, as the distance between two of its positions.

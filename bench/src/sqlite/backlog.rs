@@ -1,4 +1,4 @@
-//! Whether the work on a job grows with the number of jobs stored.
+//! The work on a job, in a small and in a large store: it must not grow with the number of stored jobs.
 
 use taskharbor::AnyDriver;
 use taskharbor_core::{Admin, Driver};

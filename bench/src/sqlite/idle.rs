@@ -1,4 +1,4 @@
-//! What it costs to look whether other processes have committed, while there is nothing to do.
+//! The cost of checking for commits of other processes while there is nothing to do.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub(crate) async fn run(sizes: &Sizes) -> Outcome {
     let watch = store.driver.watch(vec![QueueName::new(QUEUE)?]).await?;
     let watching = spent_in(sizes).await?;
     drop(watch);
-    figure("nobody watches", alone, " ms", 1, Bound::None);
-    figure("somebody watches", watching, " ms", 1, Bound::None);
+    figure("without a watch", alone, " ms", 1, Bound::None);
+    figure("with one watch", watching, " ms", 1, Bound::None);
     let seconds = f64::from(u32::try_from(sizes.idle)?);
     let share = (watching - alone).max(0.0) / seconds / 10.0;
     figure("the difference, of one core", share, " %", 3, Bound::None);

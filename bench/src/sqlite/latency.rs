@@ -1,5 +1,5 @@
-//! How long from the call to enqueue until the handler runs, on a worker of the same process that has
-//! nothing to do; and how long the disk takes.
+//! The time from the call to enqueue until the handler runs, on an idle worker of the same process; and the
+//! time of a sync to the disk.
 
 use std::{
     fs::File,
@@ -37,9 +37,9 @@ pub(crate) async fn run(sizes: &Sizes) -> Outcome {
     head(&format!("latency: {RATE} jobs a second for {} s, from enqueue to start", sizes.idle));
     let store = Store::new(sizes.payload).await?;
     let same = AnyDriver::new(store.driver.clone());
-    let other = AnyDriver::new(SqliteDriver::open(store.place.file()).await?);
-    let (mut here, mut answers, mut syncs) = measure(&same, &same, sizes, &store.place.0).await?;
-    let (mut there, ..) = measure(&same, &other, sizes, &store.place.0).await?;
+    let other = AnyDriver::new(SqliteDriver::open(store.temp.file()).await?);
+    let (mut here, mut answers, mut syncs) = measure(&same, &same, sizes, &store.temp.0).await?;
+    let (mut there, ..) = measure(&same, &other, sizes, &store.temp.0).await?;
     for samples in [&mut here, &mut there, &mut answers, &mut syncs] {
         samples.sort_by(f64::total_cmp);
     }
@@ -67,7 +67,7 @@ async fn measure(
     let (started, mut starts) = mpsc::unbounded_channel::<(usize, Instant)>();
     let stamp = move |job: Stamp, _: Context| {
         let sent = started.send((job.number, now()));
-        async move { sent.map_err(|_| "nobody listens") }
+        async move { sent.map_err(|_| "the receiver was dropped") }
     };
     let worker = Worker::builder(consumer).handlers(Handlers::new().on(stamp)).queue(QUEUE, 10);
     let running = worker.build()?.start();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Outcome;
 
-/// Linux counts in hundredths of a second for programs, whatever it uses itself.
+/// Linux reports processor time to programs in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 
 /// What all threads of this process have used so far.

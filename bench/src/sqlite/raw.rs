@@ -1,5 +1,5 @@
-//! Raw SQLite: the inserts and updates that the driver makes, without a thought for what may be there
-//! already, who may do what, or anybody who waits.
+//! Raw SQLite: the inserts and updates that the driver makes, without checks for existing rows, without
+//! permissions, and without wake-ups.
 
 use rusqlite::{Connection, params};
 use taskharbor_core::{clock::StoreClock, driver::Enqueue};
@@ -7,14 +7,14 @@ use taskharbor_sqlite::{Config, SqliteDriver};
 
 use super::{
     Outcome,
-    store::{LEASE, Place, QUEUE},
+    store::{LEASE, QUEUE, TempDir},
 };
 
 /// A connection to a file with the driver's tables that the driver does not have open.
 pub(crate) struct Raw {
     conn: Connection,
     last: i64,
-    _place: Place,
+    _temp: TempDir,
 }
 
 const STATE: &str = "INSERT INTO th_state (seq, state, available_at, due_at, priority, pending, kind, key_hold, \
@@ -31,15 +31,15 @@ const ACK: &str = "UPDATE th_state SET state = 3, available_at = NULL, finished_
 
 impl Raw {
     pub(crate) async fn new() -> Outcome<Self> {
-        let place = Place::new()?;
-        let driver = SqliteDriver::open_with(Config::new(place.file()).create(true)).await?;
+        let temp = TempDir::new()?;
+        let driver = SqliteDriver::open_with(Config::new(temp.file()).create(true)).await?;
         taskharbor_core::Driver::close(&driver).await?;
-        let conn = Connection::open(place.file())?;
+        let conn = Connection::open(temp.file())?;
         conn.execute_batch(
             "PRAGMA synchronous = FULL; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
              PRAGMA wal_autocheckpoint = 2000;",
         )?;
-        Ok(Self { conn, last: 0, _place: place })
+        Ok(Self { conn, last: 0, _temp: temp })
     }
 
     /// One transaction for each call.

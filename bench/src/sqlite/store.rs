@@ -21,9 +21,9 @@ pub(crate) const QUEUE: &str = "default";
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
 /// A directory under `target/`, so that it is on a disk and not in memory.
-pub(crate) struct Place(pub(crate) PathBuf);
+pub(crate) struct TempDir(pub(crate) PathBuf);
 
-impl Place {
+impl TempDir {
     pub(crate) fn new() -> Outcome<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -47,22 +47,22 @@ impl Drop for Place {
 /// A store of our own.
 pub(crate) struct Store {
     pub(crate) driver: SqliteDriver,
-    pub(crate) place: Place,
+    pub(crate) temp: TempDir,
     payload: Vec<u8>,
 }
 
 impl Store {
     pub(crate) async fn new(payload: usize) -> Outcome<Self> {
-        let place = Place::new()?;
-        let driver = SqliteDriver::open_with(Config::new(place.file()).create(true)).await?;
-        Ok(Self { driver, place, payload: json(payload) })
+        let temp = TempDir::new()?;
+        let driver = SqliteDriver::open_with(Config::new(temp.file()).create(true)).await?;
+        Ok(Self { driver, temp, payload: json(payload) })
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         StoreClock::wall_time()
     }
 
-    /// Jobs that nobody has stored yet.
+    /// Jobs with new ids.
     pub(crate) fn jobs(&self, count: usize) -> Outcome<Enqueue> {
         let now = self.now();
         let (queue, job_type) = (QueueName::new(QUEUE)?, JobType::new("noop")?);
@@ -72,7 +72,7 @@ impl Store {
         Ok(Enqueue::new(ids.into_iter().map(job).collect(), now))
     }
 
-    /// Calls for so many jobs.
+    /// Calls for this many jobs.
     pub(crate) fn calls(&self, count: usize, bulk: usize) -> Outcome<Vec<Enqueue>> {
         (0..count).step_by(bulk).map(|start| self.jobs(bulk.min(count - start))).collect()
     }

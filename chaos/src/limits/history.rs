@@ -1,4 +1,4 @@
-//! What happened to the jobs of limited queues, in the order in which calls were sent and answered.
+//! The history of the jobs of limited queues, in the order in which calls were sent and answered.
 
 use std::collections::HashMap;
 

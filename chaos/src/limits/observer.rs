@@ -1,4 +1,4 @@
-//! What all tasks share: the clock, the order of calls, the history, and jobs that others know, too.
+//! The state that all tasks share: the clock, the order of calls, the history, and jobs that others know, too.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -77,7 +77,7 @@ impl Observer {
         self.ahead_us.fetch_add(by, Ordering::SeqCst);
     }
 
-    /// Reserves the right to enqueue up to so many jobs; answers how many.
+    /// Reserves the right to enqueue up to this many jobs; answers how many.
     pub(crate) fn take_jobs(&self, wanted: usize) -> usize {
         let take = |left: usize| Some(left.saturating_sub(wanted));
         let before = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);

@@ -21,14 +21,14 @@ use super::{
 use crate::Outcome;
 
 /// No call takes longer, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Some leases run out while their jobs are settled.
 const LEASE_MS: std::ops::Range<u64> = 200..1_000;
 /// How long a task waits that was granted nothing.
 const PAUSE_MS: std::ops::Range<u64> = 1..30;
-/// One of so many calls is dropped before long.
+/// One of this many calls is dropped before long.
 const DROPPED: u8 = 20;
-/// Above so many live jobs, tasks work instead of enqueueing.
+/// Above this many live jobs, tasks work instead of enqueueing.
 const MAX_LIVE: i64 = 2_000;
 
 /// The way to the store, and whether it may be cut.
@@ -91,11 +91,11 @@ impl Task {
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Outcome<Option<T>> {
         let is_dropped = self.random.u8(..DROPPED) == 0;
-        let patience = match is_dropped {
+        let limit = match is_dropped {
             true => Duration::from_micros(self.random.u64(..5_000)),
-            false => PATIENCE,
+            false => CALL_TIMEOUT,
         };
-        match timeout(patience, call).await {
+        match timeout(limit, call).await {
             Ok(Ok(answer)) => Ok(Some(answer)),
             Ok(Err(DriverError::Unavailable(_))) if self.line.is_cut => {
                 self.observer.count("cut");
@@ -106,7 +106,7 @@ impl Task {
                 self.observer.count("dropped");
                 Ok(None)
             }
-            Err(_) => Err(format!("no answer for {PATIENCE:?}").into()),
+            Err(_) => Err(format!("no answer for {CALL_TIMEOUT:?}").into()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Whether what happened to the jobs of limited queues can have been so.
+//! The check that the history of the jobs of limited queues keeps every promise.
 
 mod closed;
 mod end;

@@ -1,4 +1,4 @@
-//! What a session was answered, with the moments at which its call began and ended.
+//! The answers to a session, with the times at which each call began and ended.
 //!
 //! The moments are counted on one counter. Two calls of which one ended before the other began have an
 //! order. Nothing is known about the order of others.
@@ -33,7 +33,7 @@ pub(crate) enum What {
     SettledBefore { id: JobId, token: LeaseToken },
     /// A person did something to a job or a flow.
     Managed { id: JobId, deed: Deed },
-    /// So many jobs were pruned.
+    /// This many jobs were pruned.
     Pruned(usize),
 }
 

@@ -18,8 +18,8 @@ use super::{
 use crate::{Outcome, store::Handle};
 
 /// No call takes longer, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Above so many live jobs, sessions work instead of enqueueing.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Above this many live jobs, sessions work instead of enqueueing.
 const MAX_LIVE: i64 = 1_500;
 
 pub(crate) struct Session {
@@ -40,7 +40,7 @@ struct Held {
     attempts: u32,
 }
 
-/// A call under way: when it began, and the time it was given.
+/// A call in flight: when it began, and its `now`.
 #[derive(Clone, Copy)]
 struct Begun {
     moment: u64,
@@ -63,7 +63,7 @@ impl Session {
             match called {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return Err(told(chain(&*error)).into()),
-                None => return Err(told(format!("no answer for {PATIENCE:?}")).into()),
+                None => return Err(told(format!("no answer for {CALL_TIMEOUT:?}")).into()),
             }
         }
         if self.handle.is_own() {
@@ -85,7 +85,7 @@ impl Session {
     async fn call(&mut self) -> (&'static str, Option<Outcome>) {
         macro_rules! called {
             ($name:ident) => {
-                (stringify!($name), timeout(PATIENCE, self.$name()).await.ok())
+                (stringify!($name), timeout(CALL_TIMEOUT, self.$name()).await.ok())
             };
         }
         let has_room = self.world.live() < MAX_LIVE;

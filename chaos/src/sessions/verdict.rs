@@ -1,4 +1,4 @@
-//! Whether what all sessions saw, and what is stored at the end, can have been so.
+//! The check that the answers to all sessions and the stored jobs keep every promise.
 
 mod account;
 mod lease;

@@ -1,4 +1,4 @@
-//! What all sessions of a round share: the time, the order of calls, and jobs that others know, too.
+//! The state that all sessions of a round share: the time, the order of calls, and jobs that others know, too.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -29,7 +29,7 @@ const FAST: Duration = Duration::from_secs(10);
 pub(super) async fn work(url: &str, dir: &Path, slots: usize, recovery: Recovery) -> Outcome {
     tokio::spawn(async {
         let (mut input, mut nothing) = (tokio::io::stdin(), [0; 1]);
-        // Whatever it is that comes, the parent sends nothing.
+        // The parent never writes, so every result means that it has ended.
         let _ = input.read(&mut nothing).await;
         std::process::exit(3);
     });

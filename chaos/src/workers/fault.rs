@@ -1,4 +1,4 @@
-//! What is done to workers, to their connections and to their store.
+//! The faults of workers, of their connections and of their store.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 

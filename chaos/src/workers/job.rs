@@ -8,17 +8,17 @@ use tokio::time::sleep;
 
 use super::log::{Log, What};
 
-/// Takes a while, and has a fate.
+/// A job that takes a while, and then succeeds or fails.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "chaos:chore")]
 pub(crate) struct Chore {
     pub(crate) millis: u64,
-    pub(crate) fate: Fate,
+    pub(crate) behavior: Behavior,
 }
 
 /// How a chore ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Fate {
+pub(crate) enum Behavior {
     Succeeds,
     /// In the first attempt.
     FailsOnce,
@@ -53,10 +53,10 @@ pub(crate) fn handlers(log: Arc<Log>) -> Handlers {
 async fn chore(job: Chore, cx: Context<Arc<Log>>) -> JobResult {
     let run = Run::start(&cx);
     sleep(Duration::from_millis(job.millis)).await;
-    match job.fate {
-        Fate::Fails => Err(JobError::unrecoverable("it always fails")),
-        Fate::FailsOnce if cx.attempt() == 1 => Err("it fails once".into()),
-        Fate::FailsOnce | Fate::Succeeds => {
+    match job.behavior {
+        Behavior::Fails => Err(JobError::unrecoverable("it always fails")),
+        Behavior::FailsOnce if cx.attempt() == 1 => Err("it fails once".into()),
+        Behavior::FailsOnce | Behavior::Succeeds => {
             run.succeed();
             Ok(())
         }

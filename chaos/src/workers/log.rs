@@ -1,4 +1,4 @@
-//! What workers did, in a file of its own that no store can lose: one line for each event, appended by
+//! The log that workers write to a file of its own, which no store can lose: one line for each event, appended by
 //! one write. The store's clock may be set back, so a line has two times: the machine's, and the store's.
 
 use std::{
@@ -54,7 +54,7 @@ pub(crate) fn now() -> i64 {
     StoreClock::wall_time().as_micros()
 }
 
-/// Moves the store's clock: so many milliseconds ahead of the machine's, or behind it.
+/// Moves the store's clock: this many milliseconds ahead of the machine's, or behind it.
 pub(crate) fn set_clock(dir: &Path, shift_ms: i64) -> Outcome {
     // Renamed, so that no process reads half of it.
     let partial = dir.join("clock.partial");
@@ -127,7 +127,7 @@ impl Display for What {
 
 /// Reads the lines of a log.
 pub(crate) fn read(text: &str) -> Outcome<Vec<Line>> {
-    let unknown = |line: &str| format!("the log has a line that makes no sense: {line:?}");
+    let unknown = |line: &str| format!("invalid line in the log: {line:?}");
     text.lines().map(|line| parse(line).ok_or_else(|| unknown(line).into())).collect()
 }
 

@@ -11,20 +11,20 @@ use taskharbor::{AnyDriver, Client, Flow, JobId, State};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    job::{Chore, Fate, Finalizer, Member},
+    job::{Behavior, Chore, Finalizer, Member},
     log, program,
 };
 use crate::Outcome;
 
 /// An enqueue that is not answered in this time is tried again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two enqueues.
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// What was acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
-    /// The jobs, and what has to become of them.
+    /// The jobs, and their expected states.
     pub(crate) jobs: Vec<(JobId, State)>,
     /// The chords by their finalizers, and what those have to produce.
     pub(crate) chords: Vec<(JobId, u32)>,
@@ -80,17 +80,17 @@ impl Producer {
 
     async fn chore(&mut self) -> Outcome {
         self.made += 1;
-        let fate = match self.random.u8(..20) {
-            0 => Fate::Fails,
-            1..=2 => Fate::FailsOnce,
-            _ => Fate::Succeeds,
+        let behavior = match self.random.u8(..20) {
+            0 => Behavior::Fails,
+            1..=2 => Behavior::FailsOnce,
+            _ => Behavior::Succeeds,
         };
-        let chore = Chore { millis: self.millis(), fate };
+        let chore = Chore { millis: self.millis(), behavior };
         let id = JobId::new(format!("chore-{}", self.made))?;
         let delay = Duration::from_millis(if self.random.u8(..5) == 0 { 500 } else { 0 });
         loop {
             let enqueue = self.client.enqueue(chore.clone()).id(id.clone()).delay(delay);
-            match timeout(PATIENCE, enqueue.into_future()).await {
+            match timeout(CALL_TIMEOUT, enqueue.into_future()).await {
                 Ok(Ok(_)) => break,
                 Ok(Err(_)) | Err(_) => self.again().await,
             }
@@ -98,7 +98,7 @@ impl Producer {
         if !delay.is_zero() {
             self.done.delayed.push((id.clone(), log::now()));
         }
-        let state = if fate == Fate::Fails { State::Dlq } else { State::Done };
+        let state = if behavior == Behavior::Fails { State::Dlq } else { State::Done };
         self.done.jobs.push((id, state));
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Producer {
         loop {
             let payload = millis.to_string().into_bytes();
             let enqueue = self.unmoved.enqueue_raw(program::JOB_TYPE, payload).id(id.clone());
-            match timeout(PATIENCE, enqueue.queue(program::QUEUE).into_future()).await {
+            match timeout(CALL_TIMEOUT, enqueue.queue(program::QUEUE).into_future()).await {
                 Ok(Ok(_)) => break,
                 Ok(Err(_)) | Err(_) => self.again().await,
             }
@@ -129,7 +129,7 @@ impl Producer {
         loop {
             let flow = Flow::chord(members.clone(), finalizer.clone());
             let start = self.client.start(flow).idempotency_key(&key);
-            match timeout(PATIENCE, start.into_future()).await {
+            match timeout(CALL_TIMEOUT, start.into_future()).await {
                 Ok(Ok(handle)) => {
                     self.done.chords.push((handle.id().clone(), sum));
                     return Ok(());

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_that_overlap_or_never_end_are_told() {
+    fn programs_that_overlap_or_never_end_are_reported() {
         let done = ["a", "b"].map(|id| JobId::new(id).unwrap());
         assert_eq!(Runs::parse("ran a\nran b\nran a\n").problems(&done), [""; 0]);
         let problems = Runs::parse("ran a\noverlap a\n").problems(&done);

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     DRAIN, drained,
     fault::SLOTS,
-    job::{Chore, Fate},
+    job::{Behavior, Chore},
     judge, left,
     process::Process,
     stored,
@@ -33,7 +33,7 @@ const SCHEDULES: [&str; 2] = ["first", "second"];
 /// Workers fire within this time after a slot.
 const FIRING_US: u64 = 150_000;
 
-/// Kills so many worker processes, one or all of them after each slot, and checks the jobs of all
+/// Kills this many worker processes, one or all of them after each slot, and checks the jobs of all
 /// slots.
 pub(crate) async fn run(kind: StoreKind, seed: u64, kills: usize) -> Outcome {
     let store = Store::make(kind).await?;
@@ -42,7 +42,8 @@ pub(crate) async fn run(kind: StoreKind, seed: u64, kills: usize) -> Outcome {
     let client = Client::new(&driver);
     let mut first = Vec::new();
     for name in SCHEDULES {
-        let schedule = Schedule::every(name, EVERY).job(Chore { millis: 20, fate: Fate::Succeeds });
+        let schedule =
+            Schedule::every(name, EVERY).job(Chore { millis: 20, behavior: Behavior::Succeeds });
         let schedule = schedule.overlap(Overlap::Allow).missed(Missed::All { at_most: 1_000 });
         client.schedules().put(schedule).await?;
         first.push(client.schedules().upcoming(name, 1).await?[0]);
@@ -117,7 +118,7 @@ impl<'a> Processes<'a> {
         Ok(Self { url, dir, random: Rng::with_seed(seed), all })
     }
 
-    /// Kills processes after each slot until so many are lost; answers how often that were all.
+    /// Kills processes after each slot until this many are lost; answers how often that were all.
     async fn lose(&mut self, kills: usize) -> Outcome<usize> {
         let (mut killed, mut all_at_once) = (0, 0);
         while killed < kills {

@@ -1,4 +1,4 @@
-//! Whether what workers wrote down, what was acknowledged and what is stored agree.
+//! The comparison of the logs of workers, the acknowledged enqueues and the stored jobs.
 
 #[cfg(test)]
 mod tests;
@@ -203,7 +203,7 @@ impl History {
         }
     }
 
-    /// A run starts after the end of the run before it, or of that run's lease. The lease is over by
+    /// A run starts after the end of the run before it, or of that run's lease. The lease has ended by
     /// the store's clock, or by that of its worker: a clock that was set back makes it last longer than
     /// its worker relies on.
     fn check_overlaps(&self, id: &JobId, problems: &mut Vec<String>) {

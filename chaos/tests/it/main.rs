@@ -10,7 +10,7 @@ fn chaos(arguments: &[&str]) -> io::Result<Output> {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_usage() {
+fn invalid_arguments_are_refused_with_the_usage() {
     for arguments in [&["mysql"][..], &["--minutes"], &["--minutes", "-1"], &["--seed", "x"]] {
         let output = chaos(arguments).unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

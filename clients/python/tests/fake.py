@@ -115,11 +115,11 @@ class Fake(Serving):
             return [call for call in self._calls if call.name == name]
 
     def made(self, name, count=1):
-        """The calls of this name, as soon as there are so many."""
+        """The calls of this name, as soon as there are this many."""
         def found():
             return [call for call in self._calls if call.name == name]
 
         with self._changed:
-            if not self._changed.wait_for(lambda: len(found()) >= count, rig.PATIENCE):
+            if not self._changed.wait_for(lambda: len(found()) >= count, rig.WAIT_LIMIT):
                 raise AssertionError(f"{name} was called {len(found())} times and not {count}")
             return found()

@@ -21,7 +21,7 @@ if SOURCE not in sys.path:
 from taskharbor import App, Backoff, Client  # noqa: E402  (it is found now)
 
 # Longer than anything that a test waits for takes, even on a busy machine.
-PATIENCE = 30.0
+WAIT_LIMIT = 30.0
 QUICK = Backoff(base=0.05, cap=0.1, multiplier=1.0, jitter=0.0)
 
 
@@ -133,12 +133,12 @@ class ServerCase(unittest.TestCase):
 
     def await_state(self, id, state):
         """Waits until a job is in a state; answers all there is to know about it."""
-        pause, end = threading.Event(), PATIENCE
+        pause, end = threading.Event(), WAIT_LIMIT
         while end > 0:
             job = self.server.inspect(id)
             if job["state"] == state:
                 return job
-            # Another process is asked, which tells nobody of changes.
+            # The store belongs to another process, which sends no notification of a change.
             pause.wait(0.05)
             end -= 0.05
         self.fail(f"the job is {job['state']} and not {state}: {job}")
@@ -157,8 +157,8 @@ class Witness:
             self._changed.notify_all()
 
     def wait(self, count):
-        """What was seen, as soon as it is so many."""
+        """What was seen, as soon as it is this many."""
         with self._changed:
-            if not self._changed.wait_for(lambda: len(self._seen) >= count, PATIENCE):
+            if not self._changed.wait_for(lambda: len(self._seen) >= count, WAIT_LIMIT):
                 raise AssertionError(f"{len(self._seen)} were seen and not {count}: {self._seen[:20]}")
             return list(self._seen)

@@ -78,7 +78,7 @@ class Enqueueing(rig.ServerCase):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(rig.PATIENCE)
+            thread.join(rig.WAIT_LIMIT)
         self.assertEqual(len(ids), 160)
 
     @unittest.skipUnless(hasattr(os, "fork"), "this system does not fork")
@@ -112,7 +112,7 @@ class Connecting(unittest.TestCase):
     def test_a_server_that_comes_back_in_time_gets_the_job(self):
         server = rig.Server()
         self.addCleanup(server.close)
-        client = Client(server.url, timeout=rig.PATIENCE)
+        client = Client(server.url, timeout=rig.WAIT_LIMIT)
         self.addCleanup(client.close)
         client.enqueue("a", queue="q")
         server.kill()

@@ -70,7 +70,7 @@ class Guides(unittest.TestCase):
         id = enqueue.stdout.readline().strip()
         self.assertEqual(worker.stdout.readline(), "sending to ada@example.com\n")
         worker.terminate()
-        self.assertEqual((worker.wait(rig.PATIENCE), enqueue.wait(rig.PATIENCE)), (0, 0))
+        self.assertEqual((worker.wait(rig.WAIT_LIMIT), enqueue.wait(rig.WAIT_LIMIT)), (0, 0))
         job = self.server.inspect(id)
         self.assertEqual((job["state"], job["output"]), ("done", {"sent": True}))
 

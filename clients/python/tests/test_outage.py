@@ -33,7 +33,7 @@ class Outages(Quiet):
         super().setUp()
         self.server = rig.Server()
         self.addCleanup(self.server.close)
-        self.client = Client(self.server.url, timeout=rig.PATIENCE)
+        self.client = Client(self.server.url, timeout=rig.WAIT_LIMIT)
         self.addCleanup(self.client.close)
 
     def test_a_server_that_is_restarted_loses_no_outcome(self):
@@ -43,7 +43,7 @@ class Outages(Quiet):
         @app.job("long")
         def long(job):
             began.see(job.id)
-            go.wait(rig.PATIENCE)
+            go.wait(rig.WAIT_LIMIT)
             ended.see(job.deliveries)
             return "kept"
 
@@ -85,7 +85,7 @@ class Outages(Quiet):
             return "x"
 
         relay.lose("work/enqueue")
-        with Client(relay.url, timeout=rig.PATIENCE) as client:
+        with Client(relay.url, timeout=rig.WAIT_LIMIT) as client:
             good = client.enqueue("a", "works", queue=ANY)
             self.assertFalse(good.existed)
             relay.lose("work/settle", 3)
@@ -104,7 +104,7 @@ class Outages(Quiet):
         @app.job("long")
         def long(job):
             began.see(time.monotonic())
-            job.wait_cancelled(rig.PATIENCE)
+            job.wait_cancelled(rig.WAIT_LIMIT)
             told.see((job.cancel_reason, time.monotonic()))
 
         app.start()
@@ -157,7 +157,7 @@ class Relay(Serving):
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
-                server = http.client.HTTPConnection("127.0.0.1", port, timeout=rig.PATIENCE)
+                server = http.client.HTTPConnection("127.0.0.1", port, timeout=rig.WAIT_LIMIT)
                 try:
                     server.request("POST", self.path, body, {"content-type": "application/json"})
                     response = server.getresponse()

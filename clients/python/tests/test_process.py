@@ -34,14 +34,14 @@ class Log:
 
     def wait(self, is_enough):
         """Waits until there is what a test looks for; answers all lines."""
-        pause, end = threading.Event(), time.monotonic() + rig.PATIENCE
+        pause, end = threading.Event(), time.monotonic() + rig.WAIT_LIMIT
         while time.monotonic() < end:
             lines = self.lines()
             if is_enough(lines):
                 return lines
-            # A file tells nobody that it has grown.
+            # There is no notification that a file has grown.
             pause.wait(0.02)
-        raise AssertionError(f"what is waited for does not happen: {lines[-20:]}")
+        raise AssertionError(f"timed out; the last lines were: {lines[-20:]}")
 
     def wait_step(self, step, count=1):
         return self.wait(lambda lines: sum(line[2] == step for line in lines) >= count)
@@ -77,11 +77,11 @@ class Signals(ProcessCase):
                 begun = ended + 1
                 self.log.wait_step("begin", begun)
                 worker.send_signal(number)
-                self.assertEqual(worker.wait(rig.PATIENCE), 0)
+                self.assertEqual(worker.wait(rig.WAIT_LIMIT), 0)
                 self.assertEqual(self.server.inspect(id)["state"], "done")
                 self.assertIn("ended", self.log.lines()[-1])
 
-    def test_a_second_signal_ends_the_patience(self):
+    def test_a_second_signal_ends_the_worker_at_once(self):
         worker = self.start(grace=3_600.0)
         id = self.enqueue("work", 3_600)
         self.log.wait_step("begin")
@@ -91,7 +91,7 @@ class Signals(ProcessCase):
         while not any(line[2] == "stopped-shutdown" for line in self.log.lines()):
             worker.send_signal(signal.SIGTERM)
             pause.wait(0.2)
-        self.assertEqual(worker.wait(rig.PATIENCE), 0)
+        self.assertEqual(worker.wait(rig.WAIT_LIMIT), 0)
         job = self.server.inspect(id)
         self.assertEqual((job["state"], job["attempts"]), ("ready", 0))
         self.assertEqual(sum(line[2] == "stopped-shutdown" for line in self.log.lines()), 1)
@@ -101,7 +101,7 @@ class Signals(ProcessCase):
         id = self.enqueue("deaf", 3_600)
         self.log.wait_step("begin")
         worker.send_signal(signal.SIGTERM)
-        self.assertEqual(worker.wait(rig.PATIENCE), 0)
+        self.assertEqual(worker.wait(rig.WAIT_LIMIT), 0)
         job = self.server.inspect(id)
         self.assertEqual((job["state"], job["attempts"]), ("ready", 0))
 
@@ -114,7 +114,7 @@ class Signals(ProcessCase):
         self.log.wait_step("end")
         server.kill()
         worker.send_signal(signal.SIGTERM)
-        self.assertEqual(worker.wait(rig.PATIENCE), 0)
+        self.assertEqual(worker.wait(rig.WAIT_LIMIT), 0)
 
     @unittest.skipUnless(hasattr(os, "fork"), "this system does not fork")
     def test_a_process_that_a_handler_forks_has_its_own_signals(self):
@@ -148,7 +148,7 @@ class Killed(ProcessCase):
             enqueue(5)
         self.assertEqual(len(set(stored)), JOBS + 5 * KILLS)
         # A worker takes signals once it works; one that has just been started does not yet.
-        end = time.monotonic() + rig.PATIENCE
+        end = time.monotonic() + rig.WAIT_LIMIT
         pids = {worker.pid for worker in workers}
         while not pids <= {pid for _, pid, step, _ in self.log.lines() if step == "begin"}:
             self.assertLess(time.monotonic(), end, "a worker runs no job")
@@ -156,13 +156,13 @@ class Killed(ProcessCase):
             pause.wait(0.1)
         self.log.wait(lambda lines: set(stored) <= {id for _, _, step, id in lines if step == "end"})
         # What has ended is recorded as well, or will run again until it is.
-        end = time.monotonic() + rig.PATIENCE
+        end = time.monotonic() + rig.WAIT_LIMIT
         while self.states() != {"done": len(stored)} and time.monotonic() < end:
             pause.wait(0.1)
         self.assertEqual(self.states(), {"done": len(stored)})
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
-            self.assertEqual(worker.wait(rig.PATIENCE), 0)
+            self.assertEqual(worker.wait(rig.WAIT_LIMIT), 0)
         self.assert_no_overlap(killed_at)
 
     def states(self):

@@ -38,7 +38,7 @@ class Trouble(unittest.TestCase):
             return {"jobs": [{"state": "done"} for _ in body["jobs"]]}
 
         server, app = self.working(lambda job: job.id, granted("bad"), granted("good"), answers={"settle": settle})
-        self.assertTrue(recorded.wait(rig.PATIENCE))
+        self.assertTrue(recorded.wait(rig.WAIT_LIMIT))
         app.stop()
         calls = server.calls("settle")
         bad = [job.get("ok") for call in calls for job in call.jobs if job["id"] == "bad"]
@@ -103,7 +103,7 @@ class Trouble(unittest.TestCase):
 
         def extend(body):
             extending.set()
-            refused.wait(rig.PATIENCE)
+            refused.wait(rig.WAIT_LIMIT)
             return {"jobs": [{"lease": "lease-2"}]}
 
         def settle(body):
@@ -114,7 +114,7 @@ class Trouble(unittest.TestCase):
             return {"jobs": [{"error": {"code": "lease_lost", "message": "an old lease"}}]}
 
         def handle(job):
-            extending.wait(rig.PATIENCE)
+            extending.wait(rig.WAIT_LIMIT)
             return "output"
 
         server, app = self.working(
@@ -130,7 +130,7 @@ class Trouble(unittest.TestCase):
 
         def extend(body):
             extending.set()
-            refused.wait(rig.PATIENCE)
+            refused.wait(rig.WAIT_LIMIT)
             return {"jobs": [{"lease": "lease-2"}]}
 
         def settle(body):
@@ -151,7 +151,7 @@ class Trouble(unittest.TestCase):
         server, app = self.working(
             handle, granted("a"), answers={"extend": extend, "settle": settle}, lease=1.5
         )
-        self.assertTrue(refused.wait(rig.PATIENCE))
+        self.assertTrue(refused.wait(rig.WAIT_LIMIT))
         app.stop()
         self.assertEqual(server.calls("settle")[-1].jobs[0]["lease"], "lease-2")
 
@@ -165,12 +165,12 @@ class Trouble(unittest.TestCase):
 
             def handle(job):
                 began.set()
-                go.wait(rig.PATIENCE)
+                go.wait(rig.WAIT_LIMIT)
 
             with self.subTest(said):
-                server, app = self.working(handle, granted("a"), answers={"extend": extend}, grace=rig.PATIENCE)
+                server, app = self.working(handle, granted("a"), answers={"extend": extend}, grace=rig.WAIT_LIMIT)
                 self.addCleanup(go.set)
-                self.assertTrue(began.wait(rig.PATIENCE))
+                self.assertTrue(began.wait(rig.WAIT_LIMIT))
                 app._worker.stop()
                 first, second = server.made("extend", 2)
                 go.set()

@@ -211,7 +211,7 @@ class Jobs(unittest.TestCase):
 
 
 class Apps(unittest.TestCase):
-    def test_settings_that_make_no_sense_are_refused(self):
+    def test_invalid_settings_are_refused(self):
         for options in (
             {"queues": {}},
             {"queues": {"a": 0}},
@@ -258,15 +258,15 @@ class Pools(unittest.TestCase):
             barrier, done = threading.Barrier(count + 1), threading.Semaphore(0)
 
             def work():
-                barrier.wait(rig.PATIENCE)
+                barrier.wait(rig.WAIT_LIMIT)
                 done.release()
 
             for _ in range(count):
                 pool.run(work)
             # All run at once, or the barrier would not open.
-            barrier.wait(rig.PATIENCE)
+            barrier.wait(rig.WAIT_LIMIT)
             for _ in range(count):
-                self.assertTrue(done.acquire(timeout=rig.PATIENCE))
+                self.assertTrue(done.acquire(timeout=rig.WAIT_LIMIT))
         pool.end()
 
 

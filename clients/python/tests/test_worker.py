@@ -1,4 +1,4 @@
-"""Handlers, and what becomes of their jobs."""
+"""Handlers, and the outcomes of their jobs."""
 
 import asyncio
 import functools
@@ -135,7 +135,7 @@ class Handling(rig.ServerCase):
 
         @app.job("slow", timeout=0.2, max_attempts=1)
         def slow(job):
-            job.wait_cancelled(rig.PATIENCE)
+            job.wait_cancelled(rig.WAIT_LIMIT)
             stopped.see(job.cancel_reason)
 
         @app.job("slow-async", max_attempts=1)
@@ -159,7 +159,7 @@ class Handling(rig.ServerCase):
         @app.job("long")
         def long(job):
             began.see(job.id)
-            job.wait_cancelled(rig.PATIENCE)
+            job.wait_cancelled(rig.WAIT_LIMIT)
             stopped.see(job.cancel_reason)
             job.check()
 
@@ -184,7 +184,7 @@ class Handling(rig.ServerCase):
         @app.job("deaf")
         def deaf(job):
             began.see(job.id)
-            end.wait(rig.PATIENCE)
+            end.wait(rig.WAIT_LIMIT)
 
         app.start()
         id = self.enqueue("deaf")
@@ -200,11 +200,11 @@ class Handling(rig.ServerCase):
         @app.job("long")
         def long(job):
             job.progress("\ud800 3 of 7")
-            go.wait(rig.PATIENCE)
+            go.wait(rig.WAIT_LIMIT)
 
         app.start()
         id, pause = self.enqueue("long"), threading.Event()
-        for _ in range(int(rig.PATIENCE / 0.05)):
+        for _ in range(int(rig.WAIT_LIMIT / 0.05)):
             said = self.server.inspect(id).get("progress")
             if said is not None:
                 break
@@ -248,7 +248,7 @@ class Handling(rig.ServerCase):
 
     def await_flow(self):
         pause = threading.Event()
-        for _ in range(int(rig.PATIENCE / 0.05)):
+        for _ in range(int(rig.WAIT_LIMIT / 0.05)):
             flows = [json.loads(line) for line in self.server.command("flow", "list").splitlines()]
             if flows and flows[0]["state"] == "done":
                 return self.server.inspect(flows[0]["tail"])["output"]
@@ -311,17 +311,17 @@ class Stopping(rig.ServerCase):
         @app.job("long")
         def long(job):
             began.see(job.id)
-            go.wait(rig.PATIENCE)
+            go.wait(rig.WAIT_LIMIT)
             return "finished"
 
         worker = app.start()
         id = self.enqueue("long")
         began.wait(1)
         worker.stop()
-        self.assertTrue(worker.wait_quiet(rig.PATIENCE))
+        self.assertTrue(worker.wait_quiet(rig.WAIT_LIMIT))
         late = self.enqueue("long")
         go.set()
-        self.assertTrue(worker.join(rig.PATIENCE))
+        self.assertTrue(worker.join(rig.WAIT_LIMIT))
         self.assertEqual(self.server.inspect(id)["output"], "finished")
         self.assertEqual(self.server.inspect(late)["state"], "ready")
 
@@ -333,7 +333,7 @@ class Stopping(rig.ServerCase):
         @app.job("polite")
         def polite(job):
             began.see(job.id)
-            job.wait_cancelled(rig.PATIENCE)
+            job.wait_cancelled(rig.WAIT_LIMIT)
             raise Cancelled
 
         @app.job("async")
@@ -344,13 +344,13 @@ class Stopping(rig.ServerCase):
         @app.job("deaf")
         def deaf(job):
             began.see(job.id)
-            go.wait(rig.PATIENCE)
+            go.wait(rig.WAIT_LIMIT)
 
         worker = app.start()
         ids = [self.enqueue(type) for type in ("polite", "async", "deaf")]
         began.wait(3)
         worker.stop()
-        self.assertTrue(worker.join(rig.PATIENCE))
+        self.assertTrue(worker.join(rig.WAIT_LIMIT))
         for id in ids:
             job = self.server.inspect(id)
             self.assertEqual((job["state"], job["attempts"]), ("ready", 0), job)

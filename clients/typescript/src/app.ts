@@ -1,4 +1,4 @@
-/** Workers: reserving jobs, running their handlers, recording what became of them. */
+/** Workers: reserving jobs, running their handlers, recording their outcomes. */
 
 import { hostname } from "node:os";
 import { randomBytes } from "node:crypto";

@@ -3,7 +3,7 @@
 /** Bytes in base64. */
 export function toBase64(bytes: Uint8Array): string {
   let text = "";
-  // In parts, since a function takes so many arguments only.
+  // In parts, since a function takes this many arguments only.
   for (let at = 0; at < bytes.length; at += 0x8000) {
     text += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
   }

@@ -1,4 +1,4 @@
-/** What can go wrong in a call, and what a handler throws to say what becomes of its job. */
+/** What can go wrong in a call, and what a handler throws to decide about its job. */
 
 /** A century, which is the longest that the server takes. */
 const MAX_SECONDS = 100 * 366 * 86_400;
@@ -43,7 +43,7 @@ export class ApiError extends TaskHarborError {
 export class Discard extends TaskHarborError {}
 
 /**
- * Thrown by a handler: the attempt has failed, and the next one runs `after` so many seconds.
+ * Thrown by a handler: the attempt has failed, and the next one runs `after` this many seconds.
  *
  * Without `after` it is the same as any other error: the delays grow with each attempt.
  */
@@ -69,7 +69,7 @@ export class Snooze extends TaskHarborError {
 }
 
 /**
- * Thrown by a handler: the service it calls asks to be left alone for so many seconds.
+ * Thrown by a handler: the service it calls asks to be left alone for this many seconds.
  *
  * No attempt is charged, and the lane of the job, or its queue if it has none, is on hold for as long: a
  * day at most.

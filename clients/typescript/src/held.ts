@@ -29,7 +29,7 @@ export interface Held {
   stopReason: StopReason | undefined;
   /** When the job is released although its handler has not ended. */
   stopAt: number | undefined;
-  /** What becomes of the job, once that is known; the handler may still run then. */
+  /** The outcome of the job, once it is decided; the handler may still run then. */
   outcome: Outcome | undefined;
   /** Whether its handler has ended, and whether nothing more is to be done for it. */
   hasEnded: boolean;
@@ -77,7 +77,7 @@ export function leased(
   };
 }
 
-/** Whether it is still open what becomes of it. */
+/** Whether its outcome is not decided yet. */
 export function isRunning(held: Held): boolean {
   return held.outcome === undefined && !held.isOver;
 }

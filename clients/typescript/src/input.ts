@@ -10,7 +10,7 @@ import { CALL_MS, type Worker } from "./worker.js";
 
 const MAX_FAILURES = 10;
 
-/** Reads the inputs of a job; an unavailable store is waited for, while it is open what becomes of the job. */
+/** Reads the inputs of a job; waits for an unavailable store until the outcome of the job is decided. */
 export async function readInput(worker: Worker, held: Held): Promise<InputAnswer> {
   for (let failures = 1; ; failures += 1) {
     // The lease may be another after each extension.

@@ -36,10 +36,10 @@ export async function keep(worker: Worker): Promise<void> {
     const leaving = worker.phase === "stopping";
     const body = request(worker, due, leaving);
     const reports = due.map((held) => held.progress);
-    const patience = Math.min(...due.map((held) => held.expiresAt)) - sent;
+    const remaining = Math.min(...due.map((held) => held.expiresAt)) - sent;
     let answers: Kept[];
     try {
-      const call = Math.max(SHORTEST_CALL_MS, Math.min(patience, CALL_MS));
+      const call = Math.max(SHORTEST_CALL_MS, Math.min(remaining, CALL_MS));
       answers = items<Kept>(await worker.call("work/extend", body, call), "jobs", due.length);
     } catch (error) {
       if (!(error instanceof TaskHarborError)) {

@@ -5,7 +5,7 @@ import { Discard, Retry, Snooze, TaskHarborError, Throttled } from "./error.js";
 import type { StopReason } from "./job.js";
 import { wellFormed, written } from "./json.js";
 
-/** What becomes of a job: the name and the JSON of a member, as the server takes it. */
+/** The outcome of a job: the name and the JSON of a member, as the server takes it. */
 export interface Outcome {
   readonly kind: "ok" | "error" | "timeout" | "snooze" | "throttled" | "release";
   readonly json: string;

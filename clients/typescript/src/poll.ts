@@ -89,7 +89,7 @@ export class Poll {
     });
   }
 
-  /** Ends the call that is under way, if there is one: an answer that is on its way still arrives. */
+  /** Ends the call that is in flight, if there is one. An answer that was sent already still arrives. */
   end(): void {
     this.#isEnded = true;
     const request = this.#request;
@@ -106,7 +106,7 @@ export class Poll {
     request.on("close", () => clearTimeout(timer));
   }
 
-  /** Closes the connection, also if a call is under way. */
+  /** Closes the connection, also if a call is in flight. */
   close(): void {
     this.#agent.destroy();
   }

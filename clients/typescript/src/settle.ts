@@ -1,7 +1,7 @@
 /**
  * The loop that records outcomes.
  *
- * Outcomes that come while a call is under way go together in the next one. What could not be sent is sent
+ * Outcomes that arrive while a call is in flight are batched in the next one. A batch that fails is sent
  * again while the lease lives. After a call that the server refused as a whole, or failed to answer because of an
  * error of its own, each outcome is sent alone, so that one cannot hold up the others. Only a refusal changes an
  * outcome.
@@ -39,11 +39,11 @@ export async function settle(worker: Worker): Promise<void> {
   let [failures, resumeAt] = [0, 0];
   for (let batch = await next(worker, 0); batch.length > 0; batch = await next(worker, resumeAt)) {
     const leases = batch.map((held) => held.lease);
-    const patience = Math.min(...batch.map((held) => held.expiresAt)) - now();
+    const remaining = Math.min(...batch.map((held) => held.expiresAt)) - now();
     let answers: Recorded[];
     try {
       const body = request(batch);
-      const call = Math.max(SHORTEST_CALL_MS, Math.min(patience, callMs(body)));
+      const call = Math.max(SHORTEST_CALL_MS, Math.min(remaining, callMs(body)));
       answers = items<Recorded>(await worker.call("work/settle", body, call), "jobs", batch.length);
     } catch (error) {
       if (!(error instanceof TaskHarborError)) {
@@ -64,7 +64,7 @@ export async function settle(worker: Worker): Promise<void> {
           held.refusals = Math.max(held.refusals, 1);
           held.resumeAt = now() + LONGEST_PAUSE_MS;
         } else if (!isAway) {
-          singleOut(worker, held, error.message, batch.length === 1);
+          retryIndividually(worker, held, error.message, batch.length === 1);
         }
       }
       // Their leases may be extended again.
@@ -145,7 +145,7 @@ function request(batch: readonly Decided[]): string {
 }
 
 /** The server refuses the outcome. Alone and refused again, it becomes a failure, then is given up. */
-function singleOut(worker: Worker, held: Held, message: string, wasAlone: boolean): void {
+function retryIndividually(worker: Worker, held: Held, message: string, wasAlone: boolean): void {
   held.refusals += 1;
   held.resumeAt = now() + backoff(held.refusals, LONGEST_PAUSE_MS);
   if (wasAlone && held.refusals > 2) {
@@ -165,7 +165,7 @@ function take(worker: Worker, held: Decided, lease: string, answer: Recorded): v
   } else if (error.code === "busy" || held.isExtending) {
     held.resumeAt = now() + backoff(held.refusals + 1, LONGEST_PAUSE_MS);
   } else if (error.code !== "lease_lost") {
-    singleOut(worker, held, `${error.message} (${error.code})`, true);
+    retryIndividually(worker, held, `${error.message} (${error.code})`, true);
   } else if (held.lease !== lease) {
     // The lease was extended meanwhile and has changed: the outcome is sent again with the new one.
     return;

@@ -22,7 +22,7 @@ export async function watch(worker: Worker): Promise<void> {
   }
 }
 
-/** Ends a job whose time is over; answers when to look again. */
+/** Ends a job whose time has ended; answers when to look again. */
 function look(worker: Worker, held: Held, lostAt: number): number {
   const time = now();
   const { deadline, stopAt } = held;

@@ -195,7 +195,7 @@ export class Worker {
     await this.#end();
   }
 
-  /** Whether it is known of each job what becomes of it, and no more come. */
+  /** Whether the outcome of each job is decided, and no more jobs come. */
   #isDrained(): boolean {
     return this.#polls.size === 0 && ![...this.held].some(isRunning);
   }
@@ -331,7 +331,7 @@ export class Worker {
     this.signals.idle.notify();
   }
 
-  /** Says what becomes of a job. @internal */
+  /** Decides the outcome of a job. @internal */
   decide(held: Held, outcome: Outcome): void {
     held.outcome = outcome;
     this.tallies.get(held.job.queue)?.end(now() - held.beganAt, outcome);

@@ -12,7 +12,7 @@ import { defer, Process, Server } from "./server.js";
 const KILLS = 20;
 const JOBS_PER_KILL = 12;
 /** Within that time all jobs have run that were left when the last worker was killed. */
-const PATIENCE_MS = 40_000;
+const WAIT_LIMIT_MS = 40_000;
 
 /** Numbers from 0 to 1 that a seed decides (mulberry32). */
 function randomness(seed) {
@@ -76,9 +76,9 @@ test(`workers are killed ${KILLS} times: each job runs, none is lost, and no two
     workers[at] = start();
   }
   // A job whose end was not recorded runs again, so the store has the last word.
-  const late = AbortSignal.timeout(PATIENCE_MS);
+  const late = AbortSignal.timeout(WAIT_LIMIT_MS);
   for (let counts = await counted(server); Object.keys(counts).join() !== "done"; counts = await counted(server)) {
-    assert.ok(!late.aborted, `some jobs have not run within ${PATIENCE_MS} ms: ${JSON.stringify(counts)}`);
+    assert.ok(!late.aborted, `some jobs have not run within ${WAIT_LIMIT_MS} ms: ${JSON.stringify(counts)}`);
   }
   for (const worker of workers) {
     assert.deepEqual(await worker.end("SIGTERM"), [0, null]);

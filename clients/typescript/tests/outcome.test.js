@@ -23,7 +23,7 @@ test("an output is what it was when the handler returned", () => {
   assert.deepEqual(read(outcome), { ok: { output: { count: 1 } } });
 });
 
-test("an output that is not JSON fails for good", () => {
+test("an output that is not JSON fails permanently", () => {
   for (const output of [NaN, 1n, () => 1]) {
     const { error } = read(success(output));
     assert.match(error.message, /^the output cannot be written as JSON/);
@@ -53,7 +53,7 @@ test("a long message is cut, and stays valid Unicode", () => {
   assert.equal(message.at(-1), "\ufffd");
 });
 
-test("a handler says with an error what becomes of its job", () => {
+test("a handler decides with an error about its job", () => {
   assert.deepEqual(read(failure(new Discard("no such user"), undefined)), {
     error: { message: "no such user", retryable: false },
   });

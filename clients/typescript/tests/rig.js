@@ -26,5 +26,5 @@ export async function working(t, { jobs, answers = {}, options = {}, handlers })
 /** Ends a test that waits in vain. */
 export const LIMIT = { timeout: 30_000 };
 
-/** What became of the jobs of these calls. */
+/** The outcomes of the jobs of these calls. */
 export const settled = (calls) => calls.flatMap(({ body }) => body.jobs);

@@ -128,7 +128,7 @@ test("a busy store is asked again", async (t) => {
   assert.equal(settled(server.calls.filter(({ name }) => name === "settle")).length, 2);
 });
 
-test("outcomes that come while a call is under way go together in the next", async (t) => {
+test("outcomes that arrive while a call is in flight are batched in the next", async (t) => {
   const [first, rest, all] = [deferred(), deferred(), deferred()];
   let begun = 0;
   const settle = async ({ jobs }) => {

@@ -357,7 +357,7 @@ test("handlers that compute for long let leases be extended in between", async (
   assert.deepEqual(log.messages.filter((message) => /lost/.test(message)), []);
 });
 
-test("answers that make no sense are an outage, and not an end", async (t) => {
+test("invalid answers are an outage, and do not end the worker", async (t) => {
   let count = 0;
   const reserve = () => {
     count += 1;

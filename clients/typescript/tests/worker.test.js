@@ -260,7 +260,7 @@ test("a step of a flow reads what the steps before it have produced", async (t) 
   assert.match(printed, /"summed"/);
 });
 
-test("a step is told of a step before it that has failed", async (t) => {
+test("a step reads the failure of the step before it", async (t) => {
   const read = deferred();
   const { queue } = await working(t, {
     fail: [() => Promise.reject(new Discard("no such file"))],

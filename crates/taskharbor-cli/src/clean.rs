@@ -49,7 +49,7 @@ pub(crate) fn json(text: &str, out: &mut String) {
     }
 }
 
-/// No wider than so many columns of a terminal; where something is missing, an ellipsis says so.
+/// No wider than this many columns of a terminal; where something is missing, an ellipsis says so.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! `taskharbor demo`: jobs in a file, a worker that is killed half way, and what became of them.
+//! `taskharbor demo`: jobs in a file, a worker that is killed half way, and the states of the jobs at the end.
 //!
 //! The [`plan`] has the jobs and their expected outcomes. The worker is a process of its own
 //! ([`worker_process`]), which is killed without a warning; a second one continues. The outcomes

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle_whatever_the_order() {
+    fn the_median_does_not_depend_on_the_order() {
         let of = |all: &[u64]| median(&all.iter().copied().map(micros).collect::<Vec<_>>());
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[7]), Some(micros(7)));

@@ -1,4 +1,4 @@
-//! [`Failure`]: how a command ends when it does not do what it was asked to.
+//! [`Failure`]: the error of a command, with its exit code.
 //!
 //! The exit code is for shells, the stable `code` for programs that read JSON, the text for people.
 

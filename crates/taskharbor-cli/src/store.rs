@@ -131,7 +131,7 @@ impl Url {
         let Some((scheme, rest)) = self.0.split_once("://") else {
             return self.0.split_once(':').map_or("the store", |(scheme, _)| scheme).to_owned();
         };
-        // Whatever stands before an @ may be a secret, also where it should not stand.
+        // The text before an @ may be a secret, also in a wrong place.
         let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
         let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));

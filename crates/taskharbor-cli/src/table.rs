@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::terminal::{Palette, Tone};
 
 /// What stands between two columns, and before the first.
-const GAP: &str = "  ";
+const COLUMN_GAP: &str = "  ";
 
 /// One cell: pieces of text, each with a tone of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(crate) fn lines(columns: &[Align], rows: &[Vec<Cell>], palette: Palette) -> 
         for ((cell, align), width) in row.iter().zip(columns).zip(&widths) {
             let space = " ".repeat(width - cell.width());
             let text = cell.paint(palette);
-            line.push_str(GAP);
+            line.push_str(COLUMN_GAP);
             match align {
                 Align::Left => line.extend([text, space]),
                 Align::Right => line.extend([space, text]),

@@ -1,4 +1,4 @@
-//! What the standard output is: a terminal with room and colours, or something that takes text.
+//! The kind of the standard output: a terminal with a width and colours, or a file or pipe.
 
 use std::{env, io, io::IsTerminal};
 

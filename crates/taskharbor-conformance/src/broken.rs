@@ -70,7 +70,7 @@ fn the_model_itself_passes() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// Passes whatever is not about masses of jobs, for which the model is slow.
+/// Passes all cases but those about masses of jobs, for which the model is slow.
 fn passes(make: Make) {
     let is_small = |case: &&Case| !matches!(case.group, "flow_mass" | "call");
     let failed: Vec<_> = chosen().filter(is_small).filter(|case| fails(case, make)).collect();
@@ -242,7 +242,7 @@ caught! {
     refused_settlement_frees_a_place: limit::RefusedSettlementFreesPlace::default();
     leases_counted_then_jobs_granted: limit::CountsThenGrants;
     freed_place_wakes_no_watch: limit::FreedPlaceWakesNoWatch;
-    lease_that_is_over_asked_for_at_once: limit::AsksForExpiredLeases;
+    ended_lease_asked_for_at_once: limit::AsksForExpiredLeases;
 }
 
 /// Random scripts reach deep enough to find nearly all of these on their own. What they miss
@@ -261,7 +261,7 @@ fn random_scripts_alone_catch_all_but_a_few() {
         "eviction_wakes_no_watch",
         "leases_counted_then_jobs_granted",
         "freed_place_wakes_no_watch",
-        "lease_that_is_over_asked_for_at_once",
+        "ended_lease_asked_for_at_once",
     ];
     assert_eq!(missed, out_of_reach);
 }

@@ -1,4 +1,4 @@
-//! [`DriverUnderTest`]: what a case says to a driver, in few words.
+//! [`DriverUnderTest`]: short calls to a driver, for cases.
 //!
 //! Helpers unwrap what a case is not about: a case that expects an answer to be refused asks for
 //! the answer itself. Names are short because cases are read far more often than this file.
@@ -234,7 +234,7 @@ impl DriverUnderTest {
         Some(leased)
     }
 
-    /// Whatever this lease is used for at `now` is refused for this reason, and nothing changes.
+    /// Every use of this lease at `now` is refused for this reason, and nothing changes.
     pub(crate) async fn refuses(&self, leased: &Leased, reason: Refusal, now: Timestamp) {
         let stored = self.snapshot(now).await;
         let expansion = self.has_flows().then(|| expand([job("a job of the expansion")]));

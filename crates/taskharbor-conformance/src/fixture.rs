@@ -1,4 +1,4 @@
-//! What cases are made of: times, names, jobs and what becomes of them.
+//! The building blocks of cases: times, names, jobs and outcomes.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -27,7 +27,7 @@ pub(crate) const STRANGER: LeaseToken = LeaseToken::from_bits(0x57a4_6e12);
 /// One microsecond.
 pub(crate) const TICK: Duration = Duration::from_micros(1);
 
-/// So many seconds after the beginning.
+/// This many seconds after the beginning.
 pub(crate) fn at(seconds: u64) -> Timestamp {
     T0.saturating_add(Duration::from_secs(seconds))
 }
@@ -134,13 +134,13 @@ pub(crate) fn requeue() -> Action {
     Action::Requeue(Requeue::new())
 }
 
-/// The entry for a join of so many parents, as [`DriverUnderTest`](crate::driver_under_test::DriverUnderTest) shows it: whichever
+/// The entry for a join of this many parents, as [`DriverUnderTest`](crate::driver_under_test::DriverUnderTest) shows it: whichever
 /// join it is.
 pub(crate) fn list(len: usize) -> OutputEntry {
     list_of("list", len)
 }
 
-/// The entry for this join of so many parents, read as a list.
+/// The entry for this join of this many parents, read as a list.
 pub(crate) fn list_of(join: &str, len: usize) -> OutputEntry {
     OutputEntry::List(JoinList::new(id(join), len, JoinReading::List))
 }

@@ -16,14 +16,14 @@ macro_rules! group {
                 name: stringify!($job),
                 clauses: &[$($of_job),+],
                 level: $crate::case::Level::Jobs,
-                body: |trial| Box::pin($job(trial)),
+                body: |under_test| Box::pin($job(under_test)),
             },)*
             $($crate::case::Case {
                 group: stringify!($group),
                 name: stringify!($flow),
                 clauses: &[$($of_flow),+],
                 level: $crate::case::Level::Flows,
-                body: |trial| Box::pin($flow(trial)),
+                body: |under_test| Box::pin($flow(under_test)),
             },)*
         ];
 

@@ -1,4 +1,4 @@
-//! What many tasks saw of one store, and whether it can have been so.
+//! The history of many tasks on one store, and the check that it is possible.
 //!
 //! Every call is recorded with the moments at which it began and ended, counted on one counter.
 //! Two calls of which one ended before the other began have an order; of others nothing is known,

@@ -1,4 +1,4 @@
-//! What a case says about lanes and limits to a [`DriverUnderTest`].
+//! Short calls about lanes and limits, for cases: part of [`DriverUnderTest`].
 
 use taskharbor_core::{
     Admin, NewJob, Timestamp,
@@ -25,7 +25,7 @@ pub(crate) fn in_lane(name: &str, text: &str) -> NewJob {
     job(text).lane(lane(name))
 }
 
-/// So many jobs in a lane of the queue `q`: `a1`, `a2`… in lane `a`. Without a name, jobs without a
+/// This many jobs in a lane of the queue `q`: `a1`, `a2`… in lane `a`. Without a name, jobs without a
 /// lane: `1`, `2`…
 pub(crate) fn jobs_of(name: &str, count: usize) -> Vec<NewJob> {
     let text = |n: usize| format!("{name}{n}");
@@ -94,7 +94,7 @@ impl DriverUnderTest {
         }
     }
 
-    /// Reserves jobs of the queue `q` one by one, at most so many; the ids in the order of the
+    /// Reserves jobs of the queue `q` one by one, at most this many; the ids in the order of the
     /// grants.
     pub(crate) async fn take_each(&self, count: usize, now: Timestamp) -> Vec<String> {
         let mut taken = Vec::new();
@@ -106,7 +106,7 @@ impl DriverUnderTest {
         taken
     }
 
-    /// Reserves at most so many jobs of the queue `q` in one call; the ids.
+    /// Reserves at most this many jobs of the queue `q` in one call; the ids.
     pub(crate) async fn take_texts(&self, count: usize, now: Timestamp) -> Vec<String> {
         texts(&self.take_many(count, now).await)
     }

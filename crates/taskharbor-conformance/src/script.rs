@@ -34,7 +34,7 @@ use crate::case::Opener;
 /// How many steps a script has.
 const STEPS: usize = 60;
 
-/// One in so many scripts ends with an export, which is imported into another store.
+/// One in this many scripts ends with an export, which is imported into another store.
 const MOVED_EVERY: u64 = 100;
 
 /// One thing to do at one time.
@@ -53,7 +53,7 @@ enum When {
     Later(Duration),
     /// Earlier than before, for this step alone: another machine's clock.
     Earlier(Duration),
-    /// Around the end of a lease: so many microseconds after it.
+    /// Around the end of a lease: this many microseconds after it.
     Lease {
         grant: usize,
         offset: i64,
@@ -279,7 +279,7 @@ pub(crate) async fn run(driver: &AnyDriver, open: &Opener, count: u64) {
     run_seeds(driver, open, seeds).await;
 }
 
-/// Runs the scripts of these seeds, whatever the environment says.
+/// Runs the scripts of these seeds, and ignores the environment.
 pub(crate) async fn run_seeds(
     driver: &AnyDriver,
     open: &Opener,

@@ -1,4 +1,4 @@
-//! What a case says about workers and their eviction to a [`DriverUnderTest`].
+//! Short calls about workers and their eviction, for cases: part of [`DriverUnderTest`].
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ impl DriverUnderTest {
         self.driver.evict(request).await.expect("evict")
     }
 
-    /// A worker reserves at most so many jobs of a queue.
+    /// A worker reserves at most this many jobs of a queue.
     pub(crate) async fn take_as(
         &self,
         name: &str,

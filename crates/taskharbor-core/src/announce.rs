@@ -186,7 +186,7 @@ pub struct ListWorkers {
     pub overdue: bool,
     /// After the last worker of the page that gave this.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
     /// The current time.
     pub now: Timestamp,
@@ -250,7 +250,7 @@ impl ListWorkers {
     }
 }
 
-/// Asks for all leases of a worker to end now, as if their time were over.
+/// Asks for all leases of a worker to end now, as if their time had ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -292,10 +292,10 @@ impl Evict {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Evicted {
-    /// It ended so many leases.
+    /// The worker was evicted; this many leases ended.
     Leases(usize),
-    /// Nothing: another worker of the name has announced itself, and its leases cannot be told from
-    /// those of the one that was meant.
+    /// Nothing was done: another worker has announced itself under the same name, and the leases of the
+    /// two cannot be distinguished.
     Replaced,
 }
 

@@ -95,7 +95,7 @@ impl Counts {
         Self { now, at_most: None }
     }
 
-    /// Counts that may stop at so many jobs of each state and queue.
+    /// Counts that may stop at this many jobs of each state and queue.
     #[must_use]
     pub const fn at_most(mut self, at_most: usize) -> Self {
         self.at_most = Some(at_most);

@@ -62,7 +62,7 @@ impl DriverError {
         Self::Unavailable(source.into().into())
     }
 
-    /// The store failed for good, because of `source`.
+    /// The store failed permanently, because of `source`.
     pub fn backend(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Backend(source.into().into())
     }

@@ -23,7 +23,7 @@ use crate::{
 pub struct DueSchedules {
     /// The next slot and the name of the last schedule of the previous page.
     pub after: Option<(Timestamp, ScheduleName)>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
     /// The current time.
     pub now: Timestamp,
@@ -178,7 +178,7 @@ impl FireSchedule {
         self
     }
 
-    /// Counts so many slots as missed.
+    /// Counts this many slots as missed.
     #[must_use]
     pub const fn missed(mut self, missed: u64) -> Self {
         self.missed = missed;

@@ -31,7 +31,7 @@ pub struct ListFlows {
     pub order: Order,
     /// After the last flow of the page that gave this.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
     /// The current time.
     pub now: Timestamp,

@@ -126,8 +126,8 @@ fn cancelled_with<G: Graph>(
     }
 }
 
-/// The job failed for good: failure jobs wait for it no longer, and if the flow `continues` neither
-/// does any other dependant. Each reads the failure, whatever becomes of the job.
+/// The job has failed: failure jobs no longer wait for it and, if its policy is to continue, neither
+/// do its other dependants. Each reads the failure, even if the job is requeued later.
 fn spend_edges<G: Graph>(
     graph: &mut G,
     job: G::Job,

@@ -191,7 +191,7 @@ pub enum KeyHold {
     /// Until the job is terminal; if it expanded, until its expansion is. A requeue takes the key
     /// again, and is denied if another job holds it by then.
     UntilTerminal,
-    /// For this long after the job was enqueued, whatever becomes of the job: the key outlives a
+    /// For this long after the job was enqueued, in every state of the job: the key outlives a
     /// record that is pruned sooner, and is free after that time even if the job is not terminal.
     /// Counted in whole microseconds.
     #[cfg_attr(feature = "serde", serde(rename = "for_nanos", with = "crate::json::Nanos"))]
@@ -308,7 +308,7 @@ impl NewJob {
         self
     }
 
-    /// At most this long per execution, counted in microseconds: what is below one is rounded up.
+    /// At most this long per execution, rounded up to whole microseconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         let below = timeout.subsec_nanos() % 1_000;

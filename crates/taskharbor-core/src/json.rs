@@ -1,4 +1,4 @@
-//! How the types of the contract are written as JSON, where a derive would not do.
+//! The JSON of the types of the contract for which a derive is not enough.
 //!
 //! Times are RFC 3339, durations whole nanoseconds, tokens hexadecimal digits. What is validated when
 //! it is made is validated when it is read, so no text from outside makes a value that code could not.

@@ -79,7 +79,7 @@ pub struct ListLanes {
     pub queue: QueueName,
     /// After the last lane of the page that gave this.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
     /// The current time.
     pub now: Timestamp,
@@ -141,7 +141,7 @@ pub struct LaneStatus {
 }
 
 impl LaneStatus {
-    /// A lane with so many jobs.
+    /// A lane with this many jobs.
     #[must_use]
     pub const fn new(
         lane: Option<LaneName>,

@@ -26,7 +26,7 @@ pub struct List {
     pub order: Order,
     /// After the last job of the page that gave this.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
     /// How many records the call may look at. A page that stops there is short and has a cursor.
     #[cfg_attr(feature = "serde", serde(default = "crate::json::max_scan"))]
@@ -73,7 +73,7 @@ impl List {
         self
     }
 
-    /// Looks at no more than so many records.
+    /// Looks at no more than this many records.
     #[must_use]
     pub const fn scan(mut self, records: usize) -> Self {
         self.scan = records;

@@ -20,7 +20,7 @@ use crate::{
 pub struct Outputs {
     /// The queries.
     pub items: Vec<OutputQuery>,
-    /// At most so many entries for each item.
+    /// At most this many entries for each item.
     pub limit: usize,
 }
 
@@ -56,7 +56,7 @@ impl Outputs {
 pub struct OutputQuery {
     /// The job.
     pub id: JobId,
-    /// Its own output, or what it reads.
+    /// Its own output, or its inputs.
     pub of: OutputOf,
     /// How many entries to skip: what the previous page gave as `next`.
     #[cfg_attr(feature = "serde", serde(default))]
@@ -110,7 +110,7 @@ pub enum OutputOf {
     Input,
 }
 
-/// A part of what was asked for.
+/// A page of the requested outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -96,7 +96,7 @@ impl QueueLimits {
         end.checked_add(Self::KEPT_FOR).is_some_and(|until| until <= now)
     }
 
-    /// At most so many jobs of the queue are inflight at once, on all machines together.
+    /// At most this many jobs of the queue are inflight at once, on all machines together.
     #[must_use]
     pub const fn inflight(mut self, jobs: u32) -> Self {
         self.inflight = Some(jobs);
@@ -110,7 +110,7 @@ impl QueueLimits {
         self
     }
 
-    /// At most so many jobs of each lane are inflight at once.
+    /// At most this many jobs of each lane are inflight at once.
     #[must_use]
     pub const fn per_lane(mut self, jobs: u32) -> Self {
         self.per_lane = Some(jobs);
@@ -230,7 +230,7 @@ impl LaneLimits {
         Self::default()
     }
 
-    /// At most so many jobs of the lane are inflight at once.
+    /// At most this many jobs of the lane are inflight at once.
     #[must_use]
     pub const fn inflight(mut self, jobs: u32) -> Self {
         self.inflight = Some(jobs);
@@ -244,7 +244,7 @@ impl LaneLimits {
         self
     }
 
-    /// A turn of the lane has so many jobs.
+    /// A turn of the lane has this many jobs.
     #[must_use]
     pub const fn weight(mut self, weight: u32) -> Self {
         self.weight = Some(weight);
@@ -279,7 +279,7 @@ impl Usage {
     pub const NONE: Self =
         Self { inflight: 0, tat: Timestamp::EPOCH, held_until: Timestamp::EPOCH };
 
-    /// So many leases, a rate charged up to `tat`, and a hold until `held_until`.
+    /// This many leases, a rate charged up to `tat`, and a hold until `held_until`.
     #[must_use]
     pub const fn new(inflight: usize, tat: Timestamp, held_until: Timestamp) -> Self {
         Self { inflight, tat, held_until }
@@ -303,9 +303,9 @@ pub enum HeldBack {
     },
     /// As many jobs are inflight as may be.
     Full {
-        /// So many are.
+        /// The number of inflight jobs.
         inflight: usize,
-        /// So many may be.
+        /// The limit.
         limit: u32,
     },
     /// The rate allows no job now.

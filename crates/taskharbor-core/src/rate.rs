@@ -34,13 +34,13 @@ impl Rate {
     /// The greatest time that a rate and its burst may span: ten years.
     pub const MAX_SPAN: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-    /// A rate of so many jobs in this period of time, without bursts.
+    /// A rate of this many jobs in this period of time, without bursts.
     #[must_use]
     pub const fn per(jobs: u32, per: Duration) -> Self {
         Self { jobs, per, burst: 1 }
     }
 
-    /// So many may be granted at once after a pause.
+    /// Allows a burst: this many jobs may be granted at once after a pause.
     #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;

@@ -78,7 +78,7 @@ pub struct JobView {
     pub flow: Option<JobId>,
     /// How many parents' outputs it reads.
     pub parent_count: usize,
-    /// What has to become of those parents before it may run.
+    /// The condition on those parents before it may run.
     pub condition: Condition,
     /// Its failure policy: what happens to its dependants if it fails.
     pub on_failure: FailurePolicy,
@@ -88,7 +88,7 @@ pub struct JobView {
 }
 
 impl JobView {
-    /// Whether Reserve may have taken the job back from a worker whose lease was over. Taking it back
+    /// Whether Reserve may have taken the job back from a worker whose lease had ended. Taking it back
     /// clears `run_at` and nothing sets it before the next grant, so a job that has one was put back by a
     /// worker.
     #[must_use]

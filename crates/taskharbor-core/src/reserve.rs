@@ -24,7 +24,7 @@ use crate::{
 pub struct Demand {
     /// The queue.
     pub queue: QueueName,
-    /// At most so many.
+    /// The greatest number of jobs to reserve.
     pub limit: usize,
 }
 

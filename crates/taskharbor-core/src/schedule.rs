@@ -164,7 +164,7 @@ pub struct SlotTotals {
 }
 
 impl SlotTotals {
-    /// So many of each.
+    /// This many of each.
     #[must_use]
     pub const fn new(stored: u64, skipped: u64, missed: u64) -> Self {
         Self { stored, skipped, missed }

@@ -281,7 +281,7 @@ pub struct ListSettings {
     pub name: Option<String>,
     /// After the last setting of the page that gave this.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
 }
 

@@ -15,7 +15,7 @@ impl Text {
     /// The greatest length, in bytes; longer text is cut at the last character that fits.
     pub const MAX_BYTES: usize = 8 * 1024;
 
-    /// Makes `text` storable: NUL becomes U+FFFD, and what is too long is cut.
+    /// Makes `text` storable: NUL becomes U+FFFD, and a long text is cut.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
         // JOB-4
@@ -26,7 +26,7 @@ impl Text {
         Self(Arc::from(cut(&text.replace('\0', "\u{FFFD}"))))
     }
 
-    /// As [`Text::new`], for bytes of any encoding: what is not UTF-8 becomes U+FFFD.
+    /// As [`Text::new`], for bytes of any encoding: invalid UTF-8 becomes U+FFFD.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         // No more than this can survive the cut, so a huge message is not converted in vain.

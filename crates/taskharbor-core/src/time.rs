@@ -81,7 +81,7 @@ impl Timestamp {
 impl TryFrom<SystemTime> for Timestamp {
     type Error = TimestampOutOfRange;
 
-    /// The same instant, without what is below a microsecond.
+    /// The same instant, rounded down to microseconds.
     fn try_from(time: SystemTime) -> Result<Self, TimestampOutOfRange> {
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
         let micros = since.map_or(-1, |it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX));

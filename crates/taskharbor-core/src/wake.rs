@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_ends_every_watch_after_its_last_hint() {
+    fn closing_ends_every_watch_after_its_last_wake_up() {
         let hub = WakeHub::new();
         let mut watch = hub.watch(vec![queue("mail")]);
         hub.wake([&queue("mail")]);

@@ -127,7 +127,7 @@ pub struct One {
 pub struct Export {
     /// After the last unit of the page that gave this.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
 }
 
@@ -170,7 +170,7 @@ pub enum CallFailure {
 }
 
 impl CallFailure {
-    /// What can be told of an error.
+    /// The serializable part of an error.
     #[must_use]
     pub fn of(error: &DriverError) -> Option<Self> {
         match error {

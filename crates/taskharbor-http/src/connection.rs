@@ -69,13 +69,13 @@ impl Target {
 
     /// A new connection.
     pub(crate) async fn dial(&self) -> Result<Sender, Failure> {
-        match timeout(CONNECT_TIMEOUT, self.dial_whatever_it_takes()).await {
+        match timeout(CONNECT_TIMEOUT, self.dial_without_a_limit()).await {
             Ok(dialled) => dialled,
             Err(_) => Err(self.not_connected(&io::ErrorKind::TimedOut.into())),
         }
     }
 
-    async fn dial_whatever_it_takes(&self) -> Result<Sender, Failure> {
+    async fn dial_without_a_limit(&self) -> Result<Sender, Failure> {
         let address = (self.config.host.as_str(), self.config.port);
         let stream = TcpStream::connect(address).await.map_err(|it| self.not_connected(&it))?;
         // A caller waits for each request.

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_the_server_tells_exactly_is_told_exactly() {
+    fn an_exact_failure_of_the_server_is_passed_on_exactly() {
         let body = problem("invalid", r#","failure":"invalid_lease_duration""#);
         assert!(matches!(judged(400, &body), DriverError::InvalidLeaseDuration));
         let body = problem("broken", r#","failure":"contract_violation""#);

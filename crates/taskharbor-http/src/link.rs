@@ -83,7 +83,7 @@ impl Link {
         body: Bytes,
         limit: Duration,
     ) -> Result<Bytes, DriverError> {
-        match timeout(limit, self.exchange_whatever_it_takes(method, path, body)).await {
+        match timeout(limit, self.exchange_without_a_limit(method, path, body)).await {
             Ok(answer) => answer,
             Err(_) => {
                 Err(Failure::Timeout { server: Arc::clone(&self.target.shown), limit }.into())
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    async fn exchange_whatever_it_takes(
+    async fn exchange_without_a_limit(
         &self,
         method: Method,
         path: &str,

@@ -57,7 +57,7 @@ struct Shared {
     asked: AtomicU64,
     /// There is another watch.
     pending: Notify,
-    /// So many of the watches are named by the stream, or it is known that there is none.
+    /// This many of the watches are named by the stream, or it is known that there is none.
     served: watch::Sender<u64>,
     /// A watch was not named in time, and may have missed something.
     is_late: AtomicBool,

@@ -1,4 +1,4 @@
-//! From what was read to the `impl` that the compiler sees.
+//! Generates the `impl` from the parsed attributes.
 //!
 //! Every path is absolute, so that nothing the user's module defines can get in between.
 

@@ -1,4 +1,4 @@
-//! [`MemoryDriver`] for people.
+//! The operations of [`MemoryDriver`] for operators and tools.
 
 use taskharbor_core::{
     Admin, DriverError, JobId, State, Timestamp,

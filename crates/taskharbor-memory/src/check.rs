@@ -13,13 +13,13 @@ use crate::{
     flow::Flow,
     queue::Queue,
     schedule::Schedules,
-    store::{Entry, Slot, Standing, Store},
+    store::{Entry, JobSlot, Standing, Store},
 };
 
 /// Parent, dependant, and which of the dependant's edges it is.
-type Edges = HashSet<(Slot, Slot, usize)>;
+type Edges = HashSet<(JobSlot, JobSlot, usize)>;
 
-fn edges_of(slot: Slot, entry: &Entry) -> impl Iterator<Item = (Slot, Slot, usize)> {
+fn edges_of(slot: JobSlot, entry: &Entry) -> impl Iterator<Item = (JobSlot, JobSlot, usize)> {
     entry.dependants.iter().map(move |(dependant, order)| (slot, *dependant, *order))
 }
 
@@ -67,7 +67,7 @@ impl Store {
         found.into_iter().map(Inconsistency::new).collect()
     }
 
-    fn check_job(&self, slot: Slot, entry: &Entry, edges: &Edges) -> Vec<String> {
+    fn check_job(&self, slot: JobSlot, entry: &Entry, edges: &Edges) -> Vec<String> {
         let mut found = Vec::new();
         let id = &entry.new.id;
         if self.by_id.get(id) != Some(&slot) || self.by_seq.get(&entry.seq) != Some(&slot) {

@@ -10,7 +10,7 @@ use taskharbor_core::{
     name::FlowName,
 };
 
-use crate::store::{Slot, Store};
+use crate::store::{JobSlot, Store};
 
 impl Store {
     pub(crate) fn enqueue(&mut self, request: Enqueue) -> Vec<Result<Vec<Enqueued>, Rejected>> {
@@ -69,7 +69,7 @@ impl Store {
         }
         let ids: Vec<_> = jobs.iter().map(|job| job.id.clone()).collect();
         // The tail's slot is known only once it is stored; until then none is a member's.
-        let flow = self.begin_flow(ids[edges.tail].clone(), name, Slot::MAX, now);
+        let flow = self.begin_flow(ids[edges.tail].clone(), name, JobSlot::MAX, now);
         let slots = self.insert_members(jobs, edges, flow, now);
         self.change_tail(flow, slots[edges.tail]);
         let Ok(()) = graph::started(self, &slots, now);

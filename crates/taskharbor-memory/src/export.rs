@@ -1,4 +1,4 @@
-//! Jobs on their way from or to another store.
+//! Export and import.
 
 use std::{collections::HashMap, ops::Bound};
 
@@ -13,13 +13,13 @@ use taskharbor_core::{
 
 use crate::{
     key::HeldKey,
-    store::{Edge, Entry, JobRef, Slot, Store},
+    store::{Edge, Entry, JobRef, JobSlot, Store},
 };
 
 /// Where a page of an export begins.
 enum Start {
     Job(Bound<u64>),
-    /// Among the keys that outlived their jobs, behind so many.
+    /// Among the keys that outlived their jobs, behind this many.
     Key(usize),
 }
 
@@ -66,7 +66,7 @@ impl Store {
     }
 
     /// The unit that stands at a job: the job, or its flow if it is the first member.
-    fn export_at(&self, seq: u64, slot: Slot) -> Option<ExportUnit> {
+    fn export_at(&self, seq: u64, slot: JobSlot) -> Option<ExportUnit> {
         let Some(flow) = self.jobs[slot].flow else {
             return Some(ExportUnit::job(self.export_job(slot)));
         };
@@ -79,7 +79,7 @@ impl Store {
         Some(ExportUnit::flow(head, members.collect()))
     }
 
-    fn export_job(&self, slot: Slot) -> ExportedJob {
+    fn export_job(&self, slot: JobSlot) -> ExportedJob {
         let Entry { new, created_at, life, edges, .. } = &self.jobs[slot];
         let edges = edges.iter().map(|edge| edge.state.clone()).collect();
         // MOV-2
@@ -143,7 +143,7 @@ impl Store {
 
     fn import_jobs(&mut self, flow: Option<ExportedFlow>, jobs: Vec<ExportedJob>) {
         let flow = flow.map(|flow| {
-            let at = self.begin_flow(flow.id, flow.name, Slot::MAX, flow.created_at);
+            let at = self.begin_flow(flow.id, flow.name, JobSlot::MAX, flow.created_at);
             (at, flow.tail)
         });
         let in_flow = flow.as_ref().map(|(at, _)| *at);
@@ -182,10 +182,10 @@ impl Store {
 
     fn import_edge(
         &mut self,
-        (child, order): (Slot, usize),
+        (child, order): (JobSlot, usize),
         parent: &JobId,
         state: EdgeState,
-        members: &HashMap<JobId, Slot>,
+        members: &HashMap<JobId, JobSlot>,
     ) {
         let parent_ref = self.slot(parent).map(|slot| self.job_ref(slot));
         if parent_ref.is_none() {

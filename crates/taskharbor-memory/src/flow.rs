@@ -1,4 +1,4 @@
-//! [`Flow`]: what is known of a flow beside its members.
+//! [`Flow`]: the stored data of a flow, apart from its members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use taskharbor_core::{
     name::FlowName,
 };
 
-use crate::store::{Edge, Slot, Standing, Store};
+use crate::store::{Edge, JobSlot, Standing, Store};
 
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -19,12 +19,12 @@ pub(crate) struct Flow {
     pub(crate) seq: u64,
     pub(crate) created_at: Timestamp,
     /// The member whose output is the flow's.
-    pub(crate) tail: Slot,
+    pub(crate) tail: JobSlot,
     /// By order of insertion.
-    pub(crate) members: BTreeMap<u64, Slot>,
+    pub(crate) members: BTreeMap<u64, JobSlot>,
     /// Members that wait for something.
-    pub(crate) not_started: BTreeMap<u64, Slot>,
-    pub(crate) inflight: BTreeMap<u64, Slot>,
+    pub(crate) not_started: BTreeMap<u64, JobSlot>,
+    pub(crate) inflight: BTreeMap<u64, JobSlot>,
     /// Terminal members, by the time until which they must be kept.
     pub(crate) over: BTreeSet<(Timestamp, u64)>,
     /// Where it stands among the flows that have ended.
@@ -43,7 +43,7 @@ impl Store {
         &mut self,
         id: JobId,
         name: Option<FlowName>,
-        tail: Slot,
+        tail: JobSlot,
         now: Timestamp,
     ) -> usize {
         let seq = self.next_seq();
@@ -71,8 +71,8 @@ impl Store {
         shape: &ResolvedEdges,
         flow: usize,
         now: Timestamp,
-    ) -> Vec<Slot> {
-        let slots: Vec<Slot> =
+    ) -> Vec<JobSlot> {
+        let slots: Vec<JobSlot> =
             jobs.into_iter().map(|job| self.insert(job, Some(flow), now)).collect();
         for (child, parents) in shape.parents.iter().enumerate() {
             for (order, parent) in parents.iter().enumerate() {
@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// Counts a job that has become a member.
-    pub(crate) fn join_flow(&mut self, slot: Slot, flow: usize) {
+    pub(crate) fn join_flow(&mut self, slot: JobSlot, flow: usize) {
         let (seq, standing) = (self.jobs[slot].seq, self.jobs[slot].standing());
         self.flows[flow].members.insert(seq, slot);
         self.count_in_flow(slot, None, Some(standing));
@@ -94,7 +94,7 @@ impl Store {
     /// Counts a member under its new standing; `None` is that of a stranger.
     pub(crate) fn count_in_flow(
         &mut self,
-        slot: Slot,
+        slot: JobSlot,
         before: Option<Standing>,
         after: Option<Standing>,
     ) {
@@ -137,14 +137,14 @@ impl Store {
     }
 
     /// Changes which member's output is the flow's.
-    pub(crate) fn change_tail(&mut self, flow: usize, tail: Slot) {
+    pub(crate) fn change_tail(&mut self, flow: usize, tail: JobSlot) {
         self.flows[flow].tail = tail;
         self.index_flow(flow);
     }
 
     /// Takes a terminal job out of its flow. No edge across the border is open afterwards; the job
     /// can still read what it could read before.
-    pub(crate) fn detach(&mut self, slot: Slot) {
+    pub(crate) fn detach(&mut self, slot: JobSlot) {
         let standing = self.jobs[slot].standing();
         self.count_in_flow(slot, Some(standing), None);
         self.unindex(slot);

@@ -9,7 +9,7 @@ use taskharbor_core::{
     name::{LaneName, OwnerName},
 };
 
-use crate::{queue::Lane, store::Slot};
+use crate::{queue::Lane, store::JobSlot};
 
 /// The limits of one queue, and how much of them is used.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Gate {
     /// One for all handles: LAN-5.
     turn: Turn,
     /// The leases, by lane and by when they end. Kept for queues with limits alone.
-    leases: BTreeMap<Lane, BTreeSet<(Timestamp, Slot)>>,
+    leases: BTreeMap<Lane, BTreeSet<(Timestamp, JobSlot)>>,
     /// Up to when the rate of the queue is charged.
     tat: Option<Timestamp>,
     /// Until when the queue is on hold.
@@ -53,7 +53,7 @@ impl Gate {
     pub(crate) fn set(
         &mut self,
         limits: Option<(QueueLimits, Option<OwnerName>)>,
-        leases: impl Iterator<Item = (Lane, Timestamp, Slot)>,
+        leases: impl Iterator<Item = (Lane, Timestamp, JobSlot)>,
     ) {
         self.leases.clear();
         self.set = limits;
@@ -69,14 +69,14 @@ impl Gate {
     }
 
     /// Keeps a lease that begins. LIM-1.
-    pub(crate) fn lease(&mut self, lane: &Lane, ends: Timestamp, slot: Slot) {
+    pub(crate) fn lease(&mut self, lane: &Lane, ends: Timestamp, slot: JobSlot) {
         if self.set.is_some() {
             self.leases.entry(lane.clone()).or_default().insert((ends, slot));
         }
     }
 
     /// Forgets a lease that ends. LIM-5.
-    pub(crate) fn free(&mut self, lane: &Lane, ends: Timestamp, slot: Slot) {
+    pub(crate) fn free(&mut self, lane: &Lane, ends: Timestamp, slot: JobSlot) {
         if let Some(leases) = self.leases.get_mut(lane) {
             leases.remove(&(ends, slot));
             if leases.is_empty() {
@@ -86,8 +86,8 @@ impl Gate {
     }
 
     /// The leases that are kept.
-    pub(crate) fn leases(&self) -> impl Iterator<Item = (&Lane, Timestamp, Slot)> {
-        let of_lane = |(lane, leases): (_, &BTreeSet<(Timestamp, Slot)>)| {
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (&Lane, Timestamp, JobSlot)> {
+        let of_lane = |(lane, leases): (_, &BTreeSet<(Timestamp, JobSlot)>)| {
             leases.iter().map(move |(ends, slot)| (lane, *ends, *slot)).collect::<Vec<_>>()
         };
         self.leases.iter().flat_map(of_lane)
@@ -198,6 +198,6 @@ fn usage(inflight: usize, tat: Option<Timestamp>, held_until: Option<Timestamp>)
 }
 
 /// How many leases are valid at `now`.
-fn valid(leases: &BTreeSet<(Timestamp, Slot)>, now: Timestamp) -> usize {
-    leases.range((now, Slot::MAX)..).count()
+fn valid(leases: &BTreeSet<(Timestamp, JobSlot)>, now: Timestamp) -> usize {
+    leases.range((now, JobSlot::MAX)..).count()
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use taskharbor_core::{JobId, NewJob, QueueName, Timestamp, name::IdempotencyKey};
 
-use crate::store::{JobRef, Slot, Store};
+use crate::store::{JobRef, JobSlot, Store};
 
 /// The keys that are held.
 pub(crate) type Keys = HashMap<(QueueName, IdempotencyKey), HeldKey>;
@@ -36,8 +36,8 @@ impl Store {
         held.is_held(now).then_some(&held.job)
     }
 
-    /// Lets a job hold its key, in the place of a key whose time is over.
-    pub(crate) fn take_key(&mut self, slot: Slot) {
+    /// Lets a job hold its key, in the place of a key whose time has ended.
+    pub(crate) fn take_key(&mut self, slot: JobSlot) {
         let entry = &self.jobs[slot];
         if let Some(key) = entry.new.idempotency_key.clone() {
             let until = entry.new.key_hold.held_until(entry.created_at);
@@ -46,7 +46,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn holds_key(&self, slot: Slot) -> bool {
+    pub(crate) fn holds_key(&self, slot: JobSlot) -> bool {
         let new = &self.jobs[slot].new;
         let key = new.idempotency_key.clone().map(|key| (new.queue.clone(), key));
         key.and_then(|key| self.keys.get(&key))
@@ -54,7 +54,7 @@ impl Store {
     }
 
     /// Frees the key that a job holds, if it does.
-    pub(crate) fn drop_key(&mut self, slot: Slot) {
+    pub(crate) fn drop_key(&mut self, slot: JobSlot) {
         if self.holds_key(slot) {
             let new = &self.jobs[slot].new;
             if let Some(key) = new.idempotency_key.clone() {
@@ -64,7 +64,7 @@ impl Store {
     }
 
     /// Frees the key of a job whose record is removed, unless the key has a time of its own.
-    pub(crate) fn drop_key_with_record(&mut self, slot: Slot) {
+    pub(crate) fn drop_key_with_record(&mut self, slot: JobSlot) {
         let entry = &self.jobs[slot];
         // KEY-3, KEY-9
         match (entry.new.key_hold.held_until(entry.created_at), &entry.new.idempotency_key) {
@@ -78,7 +78,7 @@ impl Store {
         }
     }
 
-    /// Forgets the keys whose time is over and whose jobs are gone.
+    /// Forgets the keys whose time has ended and whose jobs are gone.
     pub(crate) fn forget_keys(&mut self, now: Timestamp) {
         while let Some((until, ..)) = self.orphaned_keys.first()
             && *until <= now

@@ -1,4 +1,4 @@
-//! What people do to jobs and flows.
+//! Actions of operators on jobs and flows.
 
 use taskharbor_core::{
     JobId, State, Timestamp,
@@ -7,7 +7,7 @@ use taskharbor_core::{
     graph::{self, Graph},
 };
 
-use crate::store::{Slot, Store};
+use crate::store::{JobSlot, Store};
 
 impl Store {
     pub(crate) fn manage(&mut self, request: &Manage) -> Vec<Result<State, Denied>> {
@@ -34,13 +34,13 @@ impl Store {
         answer
     }
 
-    fn run_now(&mut self, slot: Slot, now: Timestamp) -> Result<State, Denied> {
+    fn run_now(&mut self, slot: JobSlot, now: Timestamp) -> Result<State, Denied> {
         let state = self.change_life(slot, |life| life.run_now(now))?;
         let Ok(()) = self.wake(slot);
         Ok(state)
     }
 
-    fn purge(&mut self, slot: Slot, now: Timestamp) -> Result<State, Denied> {
+    fn purge(&mut self, slot: JobSlot, now: Timestamp) -> Result<State, Denied> {
         let entry = &self.jobs[slot];
         let state = entry.life.state(now);
         // ADM-7

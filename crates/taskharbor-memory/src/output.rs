@@ -1,4 +1,4 @@
-//! Reading what jobs produced.
+//! Reading the outputs of jobs.
 
 use taskharbor_core::{
     State, Timestamp,
@@ -8,7 +8,7 @@ use taskharbor_core::{
     job::JobKind,
 };
 
-use crate::store::{Edge, Entry, JobRef, Slot, Store};
+use crate::store::{Edge, Entry, JobRef, JobSlot, Store};
 
 impl Store {
     pub(crate) fn outputs(&self, request: &Outputs) -> Vec<Result<OutputPage, Refusal>> {
@@ -18,7 +18,7 @@ impl Store {
     fn output_page(&self, query: &OutputQuery, limit: usize) -> Result<OutputPage, Refusal> {
         // OUT-5
         let slot = self.slot(&query.id).ok_or(Refusal::JobNotFound)?;
-        let page_of = |slot: Slot| {
+        let page_of = |slot: JobSlot| {
             let edges = &self.jobs[slot].edges;
             page(edges, query.from, limit, |edge| self.input_through(edge))
         };
@@ -36,7 +36,7 @@ impl Store {
     }
 
     /// The join that is done and is all that a job waits for.
-    fn only_join_of(&self, slot: Slot) -> Option<(Slot, JoinList)> {
+    fn only_join_of(&self, slot: JobSlot) -> Option<(JobSlot, JoinList)> {
         let [edge] = &self.jobs[slot].edges[..] else { return None };
         // OUT-6
         match self.input_through(edge) {

@@ -7,10 +7,10 @@ use std::{
 
 use taskharbor_core::{QueueName, Timestamp, admin::StateCounts, name::LaneName};
 
-use crate::{gate::Gate, store::Slot};
+use crate::{gate::Gate, store::JobSlot};
 
 /// Where something stands in a line: by time, then by insertion.
-pub(crate) type Position = (Timestamp, u64, Slot);
+pub(crate) type Position = (Timestamp, u64, JobSlot);
 
 /// A lane; `None` for the jobs without one.
 pub(crate) type Lane = Option<LaneName>;
@@ -63,7 +63,7 @@ impl Queue {
     }
 
     /// The job that comes next at `now`.
-    pub(crate) fn best(&self, now: Timestamp) -> Option<Slot> {
+    pub(crate) fn best(&self, now: Timestamp) -> Option<JobSlot> {
         // ORD-1, ORD-2, RES-1, RES-2, LAN-4
         if self.gate.room(now) == 0 {
             return None;
@@ -72,7 +72,7 @@ impl Queue {
     }
 
     /// The job of a priority whose lane has its turn.
-    fn best_of(&self, lines: &Lines, now: Timestamp) -> Option<Slot> {
+    fn best_of(&self, lines: &Lines, now: Timestamp) -> Option<JobSlot> {
         let first = |line: &BTreeSet<Position>| {
             line.first().filter(|(at, ..)| *at <= now).map(|(.., slot)| *slot)
         };
@@ -88,10 +88,10 @@ impl Queue {
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let all = || self.lines.values().flat_map(BTreeMap::iter);
         let later = |line: &BTreeSet<Position>| {
-            let mut later = line.range((now, u64::MAX, Slot::MAX)..);
+            let mut later = line.range((now, u64::MAX, JobSlot::MAX)..);
             later.next().map(|(at, ..)| *at)
         };
-        // RES-10: the end of a lease that is over is not named.
+        // RES-10: the end of a lease that has ended is not named.
         let by_time = all().filter_map(|(_, line)| later(line));
         let held = all().filter(|(_, line)| line.first().is_some_and(|(at, ..)| *at <= now));
         // RAT-3
@@ -107,7 +107,7 @@ impl Queue {
     /// All that may be granted at `now`, but for limits.
     pub(crate) fn available(&self, now: Timestamp) -> impl Iterator<Item = &Position> {
         let lines = self.lines.values().flat_map(BTreeMap::values);
-        lines.flat_map(move |line| line.range(..=(now, u64::MAX, Slot::MAX)))
+        lines.flat_map(move |line| line.range(..=(now, u64::MAX, JobSlot::MAX)))
     }
 
     /// Every place in every line, with its priority and lane.

@@ -1,4 +1,4 @@
-//! What people see of jobs, queues and flows.
+//! Reads of jobs, queues and flows for operators.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -13,18 +13,18 @@ use taskharbor_core::{
 
 use crate::{
     queue::{Position, Queue},
-    store::{Slot, Store},
+    store::{JobSlot, Store},
 };
 
 impl Store {
     /// All there is to know about a job. ADM-1.
-    pub(crate) fn inspect(&self, slot: Slot, now: Timestamp) -> JobRecord {
+    pub(crate) fn inspect(&self, slot: JobSlot, now: Timestamp) -> JobRecord {
         let entry = &self.jobs[slot];
         let held_back = self.queues[entry.queue].gate.held_back(&entry.new.lane, now);
         self.record(slot, now).held_back(held_back)
     }
 
-    fn record(&self, slot: Slot, now: Timestamp) -> JobRecord {
+    fn record(&self, slot: JobSlot, now: Timestamp) -> JobRecord {
         let entry = &self.jobs[slot];
         let parents = entry.new.parents.clone();
         JobRecord::assemble(&entry.new, entry.created_at, &entry.life, parents, now)
@@ -92,7 +92,7 @@ impl Store {
         Ok(Page::new(page, last))
     }
 
-    /// Exact, whatever the cap: the counts are kept, and those of ready jobs are found by walking.
+    /// Exact above the cap, too: most counts are kept up to date, and ready jobs are counted one by one.
     pub(crate) fn counts(&self, now: Timestamp) -> Vec<QueueCounts> {
         // ADM-4. A queue that has nothing but limits or a hold is not counted.
         let is_counted = |queue: &&Queue| queue.counts.total() > 0 || queue.paused_since.is_some();

@@ -14,7 +14,7 @@ use taskharbor_core::{
     life::Consequence,
 };
 
-use crate::store::{Slot, Store};
+use crate::store::{JobSlot, Store};
 
 impl Store {
     pub(crate) fn reserve(&mut self, request: &Reserve) -> Result<Reserved, DriverError> {
@@ -54,9 +54,9 @@ impl Store {
         self.queues[queue].paused_since.is_none().then_some(queue)
     }
 
-    /// The best job of a queue, reclaimed if its lease is over. Jobs that a reclaim cancels are passed
+    /// The best job of a queue, reclaimed if its lease has ended. Jobs that a reclaim cancels are passed
     /// by.
-    fn next_to_grant(&mut self, queue: usize, now: Timestamp) -> Option<Slot> {
+    fn next_to_grant(&mut self, queue: usize, now: Timestamp) -> Option<JobSlot> {
         loop {
             let slot = self.queues[queue].best(now)?;
             if !self.jobs[slot].life.is_expired(now) {
@@ -69,7 +69,7 @@ impl Store {
         }
     }
 
-    fn grant(&mut self, slot: Slot, lease: Lease, request: &Reserve) -> Leased {
+    fn grant(&mut self, slot: JobSlot, lease: Lease, request: &Reserve) -> Leased {
         self.change_life(slot, |life| life.grant(lease, request.holder.clone(), request.now));
         let entry = &self.jobs[slot];
         self.queues[entry.queue].gate.charge(&entry.new.lane, request.now);

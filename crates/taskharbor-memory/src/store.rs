@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Where a job is kept.
-pub(crate) type Slot = usize;
+pub(crate) type JobSlot = usize;
 
 /// A job and its edges.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) edges: Vec<Edge>,
     /// The members of its flow that wait for this job or read its output, and which of their edges
     /// leads here.
-    pub(crate) dependants: Vec<(Slot, usize)>,
+    pub(crate) dependants: Vec<(JobSlot, usize)>,
     /// Where `life.expanded_into` is.
     pub(crate) expanded: Option<JobRef>,
 }
@@ -48,13 +48,13 @@ pub(crate) struct Entry {
 /// A job that may be gone: its slot, and the number that tells it from a later job there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JobRef {
-    pub(crate) slot: Slot,
+    pub(crate) slot: JobSlot,
     pub(crate) seq: u64,
 }
 
 impl JobRef {
     /// A job that is stored nowhere. Numbers begin with one.
-    pub(crate) const NOWHERE: Self = Self { slot: Slot::MAX, seq: 0 };
+    pub(crate) const NOWHERE: Self = Self { slot: JobSlot::MAX, seq: 0 };
 }
 
 /// An edge to a parent.
@@ -78,11 +78,11 @@ pub(crate) struct Store {
     pub(crate) limits: Limits,
     pub(crate) closed: bool,
     pub(crate) jobs: Slab<Entry>,
-    pub(crate) by_id: HashMap<JobId, Slot>,
+    pub(crate) by_id: HashMap<JobId, JobSlot>,
     pub(crate) keys: Keys,
     /// The keys that outlived their jobs, by the time at which they are free.
     pub(crate) orphaned_keys: BTreeSet<(Timestamp, QueueName, IdempotencyKey)>,
-    pub(crate) by_seq: BTreeMap<u64, Slot>,
+    pub(crate) by_seq: BTreeMap<u64, JobSlot>,
     pub(crate) queues: Slab<Queue>,
     pub(crate) queue_ids: HashMap<QueueName, usize>,
     pub(crate) flows: Slab<Flow>,
@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// Stores a job that is not stored yet, without edges.
-    pub(crate) fn insert(&mut self, new: NewJob, flow: Option<usize>, now: Timestamp) -> Slot {
+    pub(crate) fn insert(&mut self, new: NewJob, flow: Option<usize>, now: Timestamp) -> JobSlot {
         let flow_id = flow.map(|flow| self.flows[flow].id.clone());
         let life = Life::new(&new, new.parents.len(), flow_id, now);
         self.take_over(new, now, life, true, flow)
@@ -143,7 +143,7 @@ impl Store {
         life: Life,
         holds_key: bool,
         flow: Option<usize>,
-    ) -> Slot {
+    ) -> JobSlot {
         let (seq, queue) = (self.next_seq(), self.queue(&new.queue));
         let id = new.id.clone();
         // JOB-1
@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// Removes a job that is in no flow, or whose whole flow is being removed.
-    pub(crate) fn remove(&mut self, slot: Slot) {
+    pub(crate) fn remove(&mut self, slot: JobSlot) {
         self.unindex(slot);
         // PRU-3
         self.drop_key_with_record(slot);
@@ -182,7 +182,11 @@ impl Store {
     }
 
     /// Changes a job's life and keeps every index true.
-    pub(crate) fn change_life<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Life) -> T) -> T {
+    pub(crate) fn change_life<T>(
+        &mut self,
+        slot: JobSlot,
+        change: impl FnOnce(&mut Life) -> T,
+    ) -> T {
         self.unindex(slot);
         let entry = &mut self.jobs[slot];
         let before = entry.standing();
@@ -195,11 +199,11 @@ impl Store {
         answer
     }
 
-    pub(crate) fn slot(&self, id: &JobId) -> Option<Slot> {
+    pub(crate) fn slot(&self, id: &JobId) -> Option<JobSlot> {
         self.by_id.get(id).copied()
     }
 
-    pub(crate) fn job_ref(&self, slot: Slot) -> JobRef {
+    pub(crate) fn job_ref(&self, slot: JobSlot) -> JobRef {
         JobRef { slot, seq: self.jobs[slot].seq }
     }
 
@@ -224,7 +228,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn index(&mut self, slot: Slot) {
+    pub(crate) fn index(&mut self, slot: JobSlot) {
         let entry = &self.jobs[slot];
         let queue = &mut self.queues[entry.queue];
         *queue.counts.get_mut(entry.counted_as()) += 1;
@@ -243,7 +247,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn unindex(&mut self, slot: Slot) {
+    pub(crate) fn unindex(&mut self, slot: JobSlot) {
         let entry = &self.jobs[slot];
         let queue = &mut self.queues[entry.queue];
         *queue.counts.get_mut(entry.counted_as()) -= 1;
@@ -264,7 +268,7 @@ impl Store {
 
 impl Entry {
     /// Its position in its queue, or among the terminal jobs.
-    pub(crate) fn place(&self, slot: Slot) -> Option<Position> {
+    pub(crate) fn place(&self, slot: JobSlot) -> Option<Position> {
         let at = self.life.grantable_at().or_else(|| self.life.kept_until())?;
         Some((at, self.seq, slot))
     }

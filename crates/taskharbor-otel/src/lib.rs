@@ -52,7 +52,7 @@ use meter::Meters;
 pub use header::{TRACEPARENT, TRACESTATE, enqueued_in};
 pub use trace::Tracing;
 
-/// So many queues and job types have attributes of their own on metrics. The others share `other`.
+/// This many queues and job types have attributes of their own on metrics. The others share `other`.
 pub const MAX_NAMES: usize = 200;
 
 /// Traces and metrics of clients and workers. Clones share their instruments.

@@ -111,7 +111,7 @@ fn in_trace<O>(outcome: Outcome<O>, origin: &SpanContext) -> Outcome<O> {
     }
 }
 
-/// Ends the span, also if the execution is dropped because its time is over or its lease is lost, or if
+/// Ends the span, also if the execution is dropped because its time has ended or its lease is lost, or if
 /// the handler panics.
 struct Ending {
     cx: Context,

@@ -40,7 +40,7 @@ impl Admin for PostgresDriver {
     async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
         self.shared.session.check_open()?;
         request.check()?;
-        let place = Place::of(JOBS, request.order, request.after.as_ref())?;
+        let place = PageStart::of(JOBS, request.order, request.after.as_ref())?;
         if matches_nothing(&request.filter) {
             return Ok(Page::new(Vec::new(), None));
         }
@@ -168,7 +168,7 @@ impl Admin for PostgresDriver {
     async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
         self.shared.session.check_open()?;
         request.check()?;
-        let place = Place::of(FLOWS, request.order, request.after.as_ref())?;
+        let place = PageStart::of(FLOWS, request.order, request.after.as_ref())?;
         let values = [
             Value::BigInt(Some(place.seq)),
             Value::Bool(place.order == Order::NewestFirst),
@@ -239,7 +239,7 @@ fn managed(row: &Row) -> Result<Result<State, Denied>, DriverError> {
     })
 }
 
-fn list_values(request: &List, place: Place) -> Vec<Value<'_>> {
+fn list_values(request: &List, place: PageStart) -> Vec<Value<'_>> {
     let filter = &request.filter;
     let number = |number: usize| Value::BigInt(i64::try_from(number).ok());
     let micros = |at: Option<Timestamp>| Value::BigInt(at.map(Timestamp::as_micros));
@@ -279,13 +279,13 @@ const FLOWS: &str = "flow";
 
 /// The record after which a page of a list starts.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct PageStart {
     list: &'static str,
     order: Order,
     seq: i64,
 }
 
-impl Place {
+impl PageStart {
     /// Where a page in this order starts. ADM-13.
     fn of(
         list: &'static str,

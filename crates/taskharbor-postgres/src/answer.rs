@@ -7,13 +7,13 @@ use taskharbor_core::{
 };
 use tokio_postgres::{Row, row::RowIndex, types::FromSql};
 
-/// A row of the answer to an enqueue or settle: which item, what became of it, and why; or, without
+/// A row of the answer to an enqueue or settle: the item, its result, and the reason; or, without
 /// an item, the queues in which there is work now.
 #[derive(Debug)]
 pub struct AnswerRow {
     /// Which item, from one.
     pub ord: Option<i64>,
-    /// What became of it.
+    /// Its result.
     pub verdict: Option<String>,
     /// What there is to say of it.
     pub detail: Option<String>,

@@ -116,7 +116,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// What becomes of a job's dependants if it fails, if not the usual.
+/// The failure policy of a job, if it is not the default.
 pub(crate) const fn policy(job: &NewJob) -> Option<&str> {
     match job.on_failure {
         FailurePolicy::Block => None,

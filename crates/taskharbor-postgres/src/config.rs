@@ -12,7 +12,7 @@ use std::{env, fmt, path::PathBuf, time::Duration};
 use taskharbor_core::{driver::Limits, error::chain};
 
 use crate::{
-    schema::{SchemaName, SchemaNameError},
+    schema_name::{SchemaName, SchemaNameError},
     tls::{Roots, TlsMode},
 };
 
@@ -30,7 +30,7 @@ pub enum ConfigError {
     #[error("the URL cannot be read: {0}")]
     Url(&'static str),
     /// Unknown parameter.
-    #[error("there is no parameter `{parameter}`: remove it or correct its name")]
+    #[error("unknown parameter `{parameter}`: remove it or correct its name")]
     Unknown {
         /// Its name.
         parameter: String,

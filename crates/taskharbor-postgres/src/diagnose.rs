@@ -1,4 +1,4 @@
-//! What the driver finds out about its server for people.
+//! The facts about the server that `doctor` reports.
 
 use std::time::Duration;
 

@@ -104,7 +104,7 @@ impl Driver for PostgresDriver {
 
     fn detached_handle(&self) -> Option<Self> {
         let shared = &self.shared;
-        let session = shared.session.apart(1)?;
+        let session = shared.session.detached(1)?;
         // It is used for leases alone, so no worker waits for wake-ups there.
         let detached = Self::with(session, shared.schema.clone(), shared.limits, false);
         detached.shared.fits.store(shared.fits.load(Ordering::Acquire), Ordering::Release);

@@ -111,7 +111,7 @@ impl PostgresDriver {
             && shared.session.prepares()
             && shared.inserts_directly.load(Ordering::Relaxed);
         if may_be_short
-            && let Some((sql, values)) = part.short_cut(&columns, &shared.statements, now)
+            && let Some((sql, values)) = part.fast_path(&columns, &shared.statements, now)
         {
             match self.verdicts(sql, &values).await {
                 Err(error) if error::is_duplicate(&error) => {}
@@ -233,7 +233,7 @@ impl Part<'_> {
 
     /// A shorter way to store it, if there is one: a statement that fails if something is stored already,
     /// and else has nothing to answer.
-    fn short_cut<'a>(
+    fn fast_path<'a>(
         &'a self,
         columns: &'a Columns<'_>,
         statements: &'a Statements,
@@ -246,7 +246,7 @@ impl Part<'_> {
             return None;
         }
         let mut values = vec![Value::BigInt(Some(now.as_micros())), order.places()];
-        if columns.jobs.iter().all(|job| is_bare(job)) {
+        if columns.jobs.iter().all(|job| has_default_options(job)) {
             values.extend(columns.bare());
             return Some((&statements.enqueue_bare, values));
         }
@@ -254,7 +254,7 @@ impl Part<'_> {
         Some((&statements.enqueue_plain, values))
     }
 
-    /// Adds what became of its jobs to the answers; returns which queues have work now, or later.
+    /// Adds the results of its jobs to the answers; returns which queues have work now, or later.
     fn conclude(
         &self,
         verdicts: Vec<AnswerRow>,
@@ -310,7 +310,7 @@ const LARGE: usize = 65_536;
 
 /// Whether it is not large, and nothing was said about when, how long or how often it may run, nor
 /// what if it fails.
-fn is_bare(job: &NewJob) -> bool {
+fn has_default_options(job: &NewJob) -> bool {
     job.payload.len() <= LARGE
         && job.priority == 0
         && job.run_at.is_none()

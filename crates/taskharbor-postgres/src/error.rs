@@ -1,4 +1,4 @@
-//! What the server's and the pool's errors mean to the caller.
+//! Errors of the server and of the pool, as errors of the contract.
 //!
 //! The question is always the same: is it worth trying again? A server that restarts, fails over or
 //! runs out of something will serve the same call later. One that does not know our functions will
@@ -20,7 +20,7 @@ const NUMBERED: [&str; 2] = ["th_job_pkey", "th_live_pkey"];
 
 /// What an SQLSTATE says about the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum ErrorClass {
     /// Trying again is worth it.
     Passing,
     /// Something that the migration makes is not there.
@@ -31,22 +31,22 @@ enum Fate {
     Lasting,
 }
 
-fn fate(code: &str) -> Fate {
+fn class_of(code: &str) -> ErrorClass {
     match code {
         // The tables, functions and the schema itself.
-        "42883" | "42P01" | "3F000" => Fate::NotInstalled,
-        "42501" => Fate::Forbidden,
+        "42883" | "42P01" | "3F000" => ErrorClass::NotInstalled,
+        "42501" => ErrorClass::Forbidden,
         // A database that was dropped stays so, though its class is about restarts.
-        "57P04" => Fate::Lasting,
+        "57P04" => ErrorClass::Lasting,
         // In turn: serialisation, deadlock, a lock not free, a server in recovery, its disk, and a
         // snapshot too old.
-        "40001" | "40P01" | "55P03" | "25006" | "58030" | "72000" => Fate::Passing,
+        "40001" | "40P01" | "55P03" | "25006" | "58030" | "72000" => ErrorClass::Passing,
         // Connections, credentials that are being replaced, resources, and operators who restart or
         // cancel.
         code if ["08", "28", "53", "57"].iter().any(|class| code.starts_with(class)) => {
-            Fate::Passing
+            ErrorClass::Passing
         }
-        _ => Fate::Lasting,
+        _ => ErrorClass::Lasting,
     }
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for ServerError {
 
 impl Error for ServerError {}
 
-/// What a refusal by the server means to the caller, whichever client has read it.
+/// The driver error for an error of the server, which any PostgreSQL client may have received.
 #[must_use]
 pub fn refused(
     code: &str,
@@ -120,11 +120,11 @@ pub fn refused(
         let schema = schema.unwrap_or("taskharbor").to_owned();
         return DriverError::backend(Cause::SequenceBehind { schema, source: error });
     }
-    match fate(code) {
-        Fate::Passing => DriverError::unavailable(error),
-        Fate::Lasting => DriverError::backend(error),
-        Fate::NotInstalled => DriverError::backend(Cause::NotInstalled(error)),
-        Fate::Forbidden => {
+    match class_of(code) {
+        ErrorClass::Passing => DriverError::unavailable(error),
+        ErrorClass::Lasting => DriverError::backend(error),
+        ErrorClass::NotInstalled => DriverError::backend(Cause::NotInstalled(error)),
+        ErrorClass::Forbidden => {
             DriverError::backend(Cause::Forbidden(NotAllowed::new(error.to_string())))
         }
     }
@@ -255,25 +255,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sqlstate_has_its_fate() {
-        for (fate_is, codes) in [
+    fn every_sqlstate_has_its_class() {
+        for (class, codes) in [
             (
-                Fate::Passing,
+                ErrorClass::Passing,
                 &[
                     "08000", "08006", "08P01", "53000", "53100", "53200", "53300", "57000",
                     "57014", "57P01", "57P02", "57P03", "57P05", "40001", "40P01", "55P03",
                     "28P01", "28000", "25006", "58030", "72000",
                 ][..],
             ),
-            (Fate::NotInstalled, &["42883", "42P01", "3F000"]),
-            (Fate::Forbidden, &["42501"]),
+            (ErrorClass::NotInstalled, &["42883", "42P01", "3F000"]),
+            (ErrorClass::Forbidden, &["42501"]),
             (
-                Fate::Lasting,
+                ErrorClass::Lasting,
                 &["57P04", "23505", "22P02", "3D000", "42601", "0A000", "P0001", "XX000"],
             ),
         ] {
             for code in codes {
-                assert_eq!(fate(code), fate_is, "{code}");
+                assert_eq!(class_of(code), class, "{code}");
             }
         }
     }

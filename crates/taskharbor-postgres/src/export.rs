@@ -1,5 +1,5 @@
-//! Export and import: jobs on their way from or to another store, with every field (MOV-2), so that
-//! they go on there as they would have here (MOV-7).
+//! Export and import of jobs with every field (MOV-2), so that they continue in the new store as they would
+//! have in the old one (MOV-7).
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 
@@ -44,12 +44,12 @@ const IMPORT_TRIES: usize = 5;
 
 /// Where a page starts. Jobs come first, then the keys that outlived theirs. MOV-1.
 #[derive(Debug)]
-enum Place {
+enum ExportCursor {
     Job(i64),
     Key(String, String),
 }
 
-impl Place {
+impl ExportCursor {
     fn of(after: Option<&Cursor>) -> Result<Self, InvalidRequest> {
         let Some(cursor) = after.map(Cursor::as_str) else { return Ok(Self::Job(0)) };
         if let Some(seq) = cursor.strip_prefix(JOB) {
@@ -79,9 +79,9 @@ impl PostgresDriver {
         limit: usize,
     ) -> Result<Page<ExportUnit>, DriverError> {
         ExportUnit::check_limit(limit)?;
-        match Place::of(after.as_ref())? {
-            Place::Job(seq) => self.export_jobs(seq, limit).await,
-            Place::Key(queue, key) => self.export_keys(&queue, &key, limit).await,
+        match ExportCursor::of(after.as_ref())? {
+            ExportCursor::Job(seq) => self.export_jobs(seq, limit).await,
+            ExportCursor::Key(queue, key) => self.export_keys(&queue, &key, limit).await,
         }
     }
 
@@ -125,7 +125,7 @@ impl PostgresDriver {
             return Err(DriverError::unavailable("jobs of the page keep expanding"));
         };
         let last = places.last().filter(|_| places.len() == limit);
-        let next = last.map(|(seq, _)| Place::Job(*seq).cursor());
+        let next = last.map(|(seq, _)| ExportCursor::Job(*seq).cursor());
         let left = limit - places.len();
         // A job that was removed meanwhile is left out.
         let mut alone: HashMap<i64, ExportedJob> = HashMap::new();
@@ -168,7 +168,7 @@ impl PostgresDriver {
         let keys = rows.iter().map(stored_key).collect::<Result<Vec<_>, _>>()?;
         let last = keys.last().filter(|_| keys.len() == limit);
         let place = |key: &ExportedKey| {
-            Place::Key(key.queue.as_str().to_owned(), key.key.as_str().to_owned())
+            ExportCursor::Key(key.queue.as_str().to_owned(), key.key.as_str().to_owned())
         };
         let next = last.map(|key| place(key).cursor());
         Ok(Page::new(keys.into_iter().map(ExportUnit::key).collect(), next))

@@ -27,7 +27,7 @@ use crate::{
 /// others.
 const SHORT_LOCK_WAIT_MS: Option<i64> = Some(50);
 
-/// After so many timeouts a part that times out is not divided again.
+/// After this many timeouts a part that times out is not divided again.
 const MAX_LOCK_TIMEOUTS: usize = 24;
 
 /// A firing, and what its slots make or why a slot cannot be stored.
@@ -189,7 +189,7 @@ impl<'a> Part<'a> {
         (sql, values)
     }
 
-    /// Adds what became of its firings to the answers; returns which queues have work now, or later.
+    /// Adds the results of its firings to the answers; returns which queues have work now, or later.
     fn conclude(
         &self,
         rows: &[Row],

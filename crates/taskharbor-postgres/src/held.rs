@@ -1,4 +1,4 @@
-//! [`HeldCalls`]: calls that may wait for other transactions leave connections to all others.
+//! [`HeldCalls`]: a limit for calls that may wait for other transactions, so that they leave connections to others.
 //!
 //! A call that stores a job waits while another transaction has stored the same id or idempotency
 //! key and has not committed. A transaction that an application has forgotten makes all such calls

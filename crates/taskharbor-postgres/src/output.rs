@@ -1,4 +1,4 @@
-//! Reading what jobs produced: what is asked and what the answers mean.
+//! Reading the outputs of jobs: the parameters that are sent, and the answers.
 
 use taskharbor_core::{
     DriverError, State,

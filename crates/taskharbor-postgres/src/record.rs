@@ -1,4 +1,4 @@
-//! Reading what people see of jobs, queues and flows.
+//! Reads of jobs, queues and flows for operators.
 
 use std::time::Duration;
 

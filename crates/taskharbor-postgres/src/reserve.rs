@@ -1,4 +1,4 @@
-//! Granting and extending leases: what is sent and what the answers mean.
+//! Granting and extending leases: the parameters that are sent, and the answers.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@
 //! hundredth of the time, 30 s at most; and when the first lease ends that was seen before the start. Those are a job that
 //! was released or got another priority, a lease that ran out, and a transaction that was slow to commit. ORD-1.
 //!
-//! Several calls may be under way at once. What one of them learns counts only if the start from which it began is still
+//! Several calls may be in flight at once. What one of them learns counts only if the start from which it began is still
 //! there: else a call that looks at everything, or a job that is put before the start, would be outdone by calls that
 //! began earlier, again and again, and what lies before the start would never be found.
 
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 /// Everything is looked at no less often than this, or as often as costs a hundredth of the time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-const SHARE: u32 = 100;
+const MIN_IDLE_RATIO: u32 = 100;
 /// However long it takes, since that long a job may have to wait for it.
 const MAX_LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How long before now a start lies at least: a transaction that stores jobs may take so long to commit.
@@ -141,7 +141,7 @@ impl ScanStarts {
                 start.into_iter().for_each(|start| start.raise(at, queue, walk));
             } else if walk.is_long && *lowered == beginning.lowered {
                 *made += 1;
-                let wait = LOOK_AGAIN.max(walk.walked * SHARE).min(MAX_LOOK_AGAIN);
+                let wait = LOOK_AGAIN.max(walk.walked * MIN_IDLE_RATIO).min(MAX_LOOK_AGAIN);
                 let look_again = Instant::now() + wait;
                 let (positions, lease_end) = (BTreeMap::new(), i64::MAX);
                 let mut start = Start { positions, look_again, lease_end, number: *made };

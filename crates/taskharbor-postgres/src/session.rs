@@ -50,7 +50,7 @@ const SCRIPT_DEADLINE: Duration = Duration::from_secs(600);
 const REPEATS: u32 = 3;
 
 /// A connection of its own, and what must be polled for it to work.
-pub(crate) type Apart =
+pub(crate) type Connected =
     (Client, Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>);
 
 /// The way to the server. Cheap to clone.
@@ -181,21 +181,21 @@ impl Session {
 
     /// A connection of its own to listen on, outside of the pool, or `None` if the application
     /// makes the connections.
-    pub(crate) async fn connect_apart(&self) -> Result<Option<Apart>, DriverError> {
+    pub(crate) async fn connect_detached(&self) -> Result<Option<Connected>, DriverError> {
         self.connect_for(Purpose::Listening).await
     }
 
-    /// As [`Session::connect_apart`], for statements that may take as long as they need.
-    pub(crate) async fn connect_to_migrate(&self) -> Result<Option<Apart>, DriverError> {
+    /// As [`Session::connect_detached`], for statements that may take as long as they need.
+    pub(crate) async fn connect_to_migrate(&self) -> Result<Option<Connected>, DriverError> {
         self.connect_for(Purpose::Migration).await
     }
 
-    async fn connect_for(&self, purpose: Purpose) -> Result<Option<Apart>, DriverError> {
+    async fn connect_for(&self, purpose: Purpose) -> Result<Option<Connected>, DriverError> {
         self.check_open()?;
         let Some(origin) = &self.shared.origin else { return Ok(None) };
         let limit = origin.time_to_connect();
         match timeout(limit, origin.connect(purpose)).await {
-            Ok(Ok(apart)) => self.answer(Ok(Some(apart))),
+            Ok(Ok(connected)) => self.answer(Ok(Some(connected))),
             Ok(Err(error)) => self.answer(Err(self.not_connected(driver_error(error)))),
             Err(_) => {
                 let late = DriverError::unavailable(Stopped::Connecting(limit));
@@ -214,7 +214,7 @@ impl Session {
     ///
     /// Connections live on the runtime on which they are made, so a thread with a runtime of its
     /// own needs connections of its own.
-    pub(crate) fn apart(&self, size: usize) -> Option<Self> {
+    pub(crate) fn detached(&self, size: usize) -> Option<Self> {
         let origin = self.shared.origin.as_ref()?;
         let deadline = self.shared.deadline;
         let pool = origin.pool(size.max(1), deadline).ok()?;
@@ -262,7 +262,7 @@ impl Session {
         }
     }
 
-    /// That the driver is closed is the reason for whatever fails from then on.
+    /// After close, every failure is reported as `Closed`.
     fn answer<T>(&self, answer: Result<T, DriverError>) -> Result<T, DriverError> {
         answer.or_else(|error| self.check_open().and(Err(error)))
     }
@@ -282,9 +282,9 @@ impl Session {
 
     /// Waits for a place and a connection.
     ///
-    /// To make a connection is work for both sides. If it were given up whenever a caller has no
-    /// more patience, impatient callers would keep the server busy and never get one. So once begun
-    /// it goes on in a task, and the connection waits in the pool for the next.
+    /// Opening a connection costs both sides work. If it ended with the timeout of its caller, callers
+    /// with short timeouts would keep the server busy and never get a connection. So it goes on in a
+    /// task, and the new connection waits in the pool for the next caller.
     async fn lend(&self, deadline: Instant) -> Result<Lent, DriverError> {
         let late = |_| pool_error(PoolError::Timeout(TimeoutType::Wait));
         let place = timeout_at(deadline, Arc::clone(&self.places).acquire_owned()).await;

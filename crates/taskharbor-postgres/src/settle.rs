@@ -1,4 +1,4 @@
-//! Recording what became of inflight jobs: what is sent and what the answers mean.
+//! Recording the outcomes of inflight jobs: the parameters that are sent, and the answers.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -33,7 +33,7 @@ type Ack<'a> = (Token, Option<&'a [u8]>);
 
 /// How long to wait for jobs and flows that other transactions have locked at this moment. REF-6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct LockWaits {
     /// `None` waits as the transaction does.
     wait_ms: Option<i64>,
     /// What is not waited for is passed by, if it is not free.
@@ -41,7 +41,7 @@ pub(crate) struct Patience {
     for_flows: bool,
 }
 
-impl Patience {
+impl LockWaits {
     /// Waits a moment for jobs, or fails as a whole.
     pub(crate) const MOMENT: Self = Self { wait_ms: Some(250), for_jobs: true, for_flows: false };
     /// Passes by what is not free.
@@ -120,9 +120,9 @@ impl PostgresDriver {
         while !batch.is_empty() {
             let (run, rest) = batch.split_run();
             let content = run.content()?;
-            let (patience, channel) = (Patience::TRANSACTION, shared.channel_in_transactions());
+            let (waits, channel) = (LockWaits::TRANSACTION, shared.channel_in_transactions());
             let (sql, values) =
-                run.statement(&content, &shared.statements, patience, request.now, channel);
+                run.statement(&content, &shared.statements, waits, request.now, channel);
             let verdicts = tx::run(transaction, sql, &values).await?;
             drop(values);
             run.conclude(&verdicts, &mut answers)?;
@@ -160,24 +160,24 @@ impl PostgresDriver {
         // REF-6: rows that other transactions have locked are passed by until the rest is recorded,
         // so that they hold up no other item; nor are they waited for as long then.
         let all = batch.len();
-        let mut patience = Patience::MOMENT;
+        let mut waits = LockWaits::MOMENT;
         if let Some(acks) = batch.acks() {
             match self.acknowledge(&acks, request.now).await {
                 Ok(left) => batch = batch.conclude_acks(&left, answers),
-                Err(error) if error::is_lock_timeout(&error) => patience = Patience::NONE,
+                Err(error) if error::is_lock_timeout(&error) => waits = LockWaits::NONE,
                 Err(error) => return Err(error),
             }
         }
         while !batch.is_empty() {
             let content = batch.content()?;
             let (sql, values) =
-                batch.statement(&content, &shared.statements, patience, request.now, None);
+                batch.statement(&content, &shared.statements, waits, request.now, None);
             let call = shared.wakeups.begin_call(Vec::new());
             let verdicts = self.verdicts(sql, &values).await;
             call.answered(&verdicts);
             let verdicts = match verdicts {
-                Err(error) if error::is_lock_timeout(&error) && patience == Patience::MOMENT => {
-                    patience = Patience::NONE;
+                Err(error) if error::is_lock_timeout(&error) && waits == LockWaits::MOMENT => {
+                    waits = LockWaits::NONE;
                     continue;
                 }
                 Err(error) if error::is_lock_timeout(&error) => break,
@@ -188,7 +188,7 @@ impl PostgresDriver {
             let wakes = verdicts.into_iter().find_map(|it| it.wakes);
             self.put_in_line(answer::queues(wakes), lowest(request));
             let is_short = request.lock_wait == LockWait::Short || batch.len() < all;
-            patience = if is_short { Patience::BRIEF } else { Patience::SECOND };
+            waits = if is_short { LockWaits::BRIEF } else { LockWaits::SECOND };
         }
         Ok(())
     }
@@ -219,9 +219,9 @@ impl PostgresDriver {
 
 /// The earliest position that a settlement can have given to a job, in microseconds.
 fn lowest(request: &Settle) -> i64 {
-    let gives_back =
+    let keeps_position =
         |item: &Settlement| matches!(item.transition, Transition::Release { run_at: None, .. });
-    if request.items.iter().any(gives_back) { 0 } else { request.now.as_micros() }
+    if request.items.iter().any(keeps_position) { 0 } else { request.now.as_micros() }
 }
 
 impl<'a> Batch<'a> {
@@ -284,7 +284,7 @@ impl<'a> Batch<'a> {
         &self,
         content: &'b Content<'b>,
         statements: &'b Statements,
-        patience: Patience,
+        waits: LockWaits,
         now: Timestamp,
         channel: Option<&'b str>,
     ) -> (&'b str, Vec<Value<'b>>)
@@ -293,7 +293,7 @@ impl<'a> Batch<'a> {
     {
         let random =
             |(_, item): &(usize, &Settlement)| Some(Token::read(item.token, &item.id).random);
-        let mut values = Vec::from(patience.values());
+        let mut values = Vec::from(waits.values());
         values.extend([
             Value::BigInt(Some(now.as_micros())),
             Value::Texts(self.items.iter().map(|(_, item)| Some(item.id.as_str())).collect()),

@@ -1,4 +1,4 @@
-//! [`StoringCall`]: what calls that store jobs have in common, whichever statement they send.
+//! [`StoringCall`]: the common part of calls that store jobs.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! What a statement is given: neutral values that every PostgreSQL client can bind.
+//! The parameters of a statement: neutral values that every PostgreSQL client can bind.
 //!
-//! There are few kinds, because whatever comes in numbers is sent as arrays. A value is bound as it
+//! There are few kinds, because lists are sent as arrays. A value is bound as it
 //! is rather than what it holds, so that a client which logs its parameters logs only kinds and
 //! lengths: payloads and keys stay out of logs.
 

@@ -1,4 +1,4 @@
-//! [`Wakeups`]: telling workers that there are jobs, in this process and in others.
+//! [`Wakeups`]: wake-ups for workers in this process and in others.
 //!
 //! In this process a wake-up costs nothing. Other processes are notified by NOTIFY. In the
 //! transaction that stores jobs it would be expensive: the server lets one notifying transaction
@@ -52,7 +52,7 @@ use self::{
 };
 use crate::{session::Session, value::Value};
 
-/// How long to wait between two statements that notify others: so many times as long as the first
+/// How long to wait between two statements that notify others: this many times as long as the first
 /// one took, within bounds. Notifications so cost a producer a twentieth of its time at most.
 const PAUSE_PER_NOTIFY: u32 = 20;
 const MIN_PAUSE: Duration = Duration::from_millis(10);
@@ -316,7 +316,7 @@ pub(crate) struct UnansweredCall {
 }
 
 impl UnansweredCall {
-    /// What became of the call is known, unless the store was unavailable.
+    /// Whether the call was applied is known, unless the store was unavailable.
     pub(crate) fn answered<T>(mut self, answer: &Result<T, DriverError>) {
         if !matches!(answer, Err(DriverError::Unavailable(_))) {
             self.wakeups = None;
@@ -348,7 +348,7 @@ impl Tasks {
 impl Inner {
     /// Sends all messages that wait.
     async fn send(&self) -> Result<(), DriverError> {
-        // Closing waits for messages that are under way.
+        // Closing waits for messages that are in flight.
         let _sending = self.sending.lock().await;
         let payloads = lock(&self.outbox).take(Instant::now());
         send(&self.session, &self.channel, &payloads).await

@@ -1,4 +1,4 @@
-//! Workers that announce themselves, and their eviction: what is sent and what the answers mean.
+//! Announcements and evictions of workers: the parameters that are sent, and the answers.
 
 use std::time::Duration;
 

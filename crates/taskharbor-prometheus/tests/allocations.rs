@@ -59,7 +59,7 @@ struct Work(u32);
 async fn work(Work(n): Work, cx: Context) -> JobResult {
     match n % 4 {
         0 if cx.attempt() == 1 => Err("for now")?,
-        1 => Err(JobError::unrecoverable("for good")),
+        1 => Err(JobError::unrecoverable("permanently")),
         2 if cx.delivery() == 1 => Err(JobError::throttled(Duration::from_millis(5))),
         _ => Ok(()),
     }

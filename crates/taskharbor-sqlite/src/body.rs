@@ -1,4 +1,4 @@
-//! What was enqueued, read back.
+//! The immutable half of a job, read back.
 
 use std::time::Duration;
 

@@ -71,7 +71,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// For a call that concerns so many jobs.
+    /// For a call that concerns this many jobs.
     pub(crate) const fn about(weight: usize) -> Self {
         Self { weight, needs_version: true }
     }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_to_write() {
+    fn invalid_settings_are_refused_with_advice() {
         for (url, text) in [
             ("sqlite:", "write sqlite:PATH"),
             ("sqlite:?create=true", "write sqlite:PATH"),

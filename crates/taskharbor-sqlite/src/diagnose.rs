@@ -1,4 +1,4 @@
-//! What the driver finds out about its file for people.
+//! The facts about the file that `doctor` reports.
 
 use std::{fs, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean to the caller.
+//! Errors of SQLite, as errors of the contract.
 //!
 //! The question is always the same: is it worth trying again? A file that is locked, a disk that is
 //! full, a file that may not be written: an operator can cure it, and then the same call

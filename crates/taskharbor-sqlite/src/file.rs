@@ -1,4 +1,4 @@
-//! Opening the file: what it must be, and what every connection to it is told.
+//! Opening the file: checks of its content, and the pragmas of every connection.
 
 use std::{
     fs::{self, OpenOptions},

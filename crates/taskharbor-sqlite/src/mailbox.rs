@@ -1,4 +1,4 @@
-//! [`Mailbox`]: from futures to a thread that may block.
+//! [`Mailbox`]: a bounded queue from futures to a thread that may block.
 //!
 //! A future that puts something in waits for room without blocking, and the thread that takes it
 //! out blocks without a runtime. Tokio's own channel would do but for one thing: the thread has to wait
@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many calls wait at most; those that come later wait for room.
-const ROOM: usize = 1_024;
+const MAX_WAITING_CALLS: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
@@ -44,7 +44,7 @@ pub(crate) enum Taken<T> {
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Self {
         let state = State { items: VecDeque::new(), nudges: 0, closed: false };
-        let room = Arc::new(Semaphore::new(ROOM));
+        let room = Arc::new(Semaphore::new(MAX_WAITING_CALLS));
         Self { state: Mutex::new(state), arrived: Condvar::new(), room }
     }
 
@@ -77,7 +77,7 @@ impl<T> Mailbox<T> {
         &self,
         most: usize,
         nudges: &mut u64,
-        patience: Option<Duration>,
+        limit: Option<Duration>,
         weight: impl Fn(&T) -> usize,
     ) -> Taken<T> {
         let mut state = self.lock();
@@ -100,10 +100,10 @@ impl<T> Mailbox<T> {
                 *nudges = state.nudges;
                 return Taken::Nothing;
             }
-            state = match patience {
+            state = match limit {
                 None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(patience) => {
-                    let waited = self.arrived.wait_timeout(state, patience);
+                Some(limit) => {
+                    let waited = self.arrived.wait_timeout(state, limit);
                     let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
                     if waited.timed_out() && state.items.is_empty() && !state.closed {
                         return Taken::Nothing;
@@ -174,7 +174,7 @@ mod tests {
     async fn a_future_that_finds_no_room_waits_for_it() {
         let mailbox = Mailbox::<usize>::new();
         let mut permits = Vec::new();
-        for _ in 0..ROOM {
+        for _ in 0..MAX_WAITING_CALLS {
             permits.push(mailbox.room().await.unwrap());
         }
         let mut waiting = std::pin::pin!(mailbox.room());

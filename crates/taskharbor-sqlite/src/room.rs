@@ -1,7 +1,7 @@
-//! Keeping room for what frees it.
+//! Reserves disk space for the calls that free space.
 //!
 //! Recording an outcome and pruning take a little room before they free some. If producers could take
-//! the last of it, a full store would stay full: whatever is freed, the next enqueue takes. So calls
+//! the last of it, a full store would stay full: the next enqueue would take all that is freed. So calls
 //! that only add are refused while a reserve is left. Half of it is for the log to grow, and half for
 //! writing the log back into the file: on a small disk the log is written back when it is smaller.
 

@@ -112,13 +112,13 @@ statements! {
     Seek REMOVED_SEQ_OF = concat!("SELECT s.seq FROM th_state s WHERE s.id = ?1 AND NOT ", visible!());
     /// KEY-1, KEY-10. The primary key of `th_key`, as in the next five.
     Seek KEY_HOLDER = "SELECT job FROM th_key WHERE queue = ?1 AND key = ?2 AND (held_until IS NULL OR held_until > ?3)";
-    /// In the place of a key whose time is over.
+    /// In the place of a key whose time has ended.
     Seek HOLD_KEY = "INSERT INTO th_key (queue, key, job, seq, held_until) VALUES (?1, ?2, ?3, ?4, ?5) \
          ON CONFLICT (queue, key) DO UPDATE SET job = excluded.job, seq = excluded.seq, held_until = excluded.held_until";
     Seek FREE_KEY = "DELETE FROM th_key WHERE queue = ?1 AND key = ?2 AND seq = ?3";
     /// KEY-9: the record of the job is removed, and the key stays.
     Seek ORPHAN_KEY = "UPDATE th_key SET seq = 0 WHERE queue = ?1 AND key = ?2 AND seq = ?3";
-    /// Whatever the time.
+    /// A key that is stored, even if its time has ended.
     Seek STORED_KEY = "SELECT job, seq FROM th_key WHERE queue = ?1 AND key = ?2";
     Seek KEY_OF = "SELECT idempotency_key, created_at FROM th_job WHERE seq = ?1";
     /// `th_key_orphan`.
@@ -137,7 +137,7 @@ statements! {
     Seek GRANT_ONE = concat!(grant!(), "seq = ?1");
     /// The same for many, by their numbers.
     Seek GRANT_MANY = concat!(grant!(), "seq IN (SELECT value FROM json_each(?1))");
-    /// What a grant changes, of a job whose lease was over. LEA-4: `run_at` too.
+    /// What a grant changes, of a job whose lease had ended. LEA-4: `run_at` too.
     Seek GRANT = "UPDATE th_state SET state = 2, available_at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel_requested = 0, \
          lease_mark = 0, run_at = ?6, started_at = ?7, lease_expires_at = ?2, holder = ?8, lease_token = ?9, progress = NULL, \
          released = NULL, line = NULL, counted = ?10 WHERE seq = ?1";

@@ -1,4 +1,4 @@
-//! Lease tokens that say where their job is.
+//! Lease tokens that contain the number of their job.
 //!
 //! The second half of a token is the number of its job, so that the holder's calls find the row without
 //! looking for the id. The first half is a secret that all jobs granted together share, mixed with a hash

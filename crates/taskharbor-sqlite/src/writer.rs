@@ -5,8 +5,8 @@
 //! alone waits for no other. While a queue is watched it also looks whether another connection has
 //! committed, which SQLite tells for the price of a look into shared memory.
 //!
-//! SQLite lets one transaction write at a time, and each begins as one that writes. So calls never
-//! run at the same time, in whatever processes they are made: ENQ-7, KEY-6, RES-9, LIM-2, SET-10, FLO-8,
+//! SQLite lets one transaction write at a time, and every call begins a writing transaction. So no two
+//! calls run at the same time, in this process or in others: ENQ-7, KEY-6, RES-9, LIM-2, SET-10, FLO-8,
 //! CAN-9, SCH-5.
 
 use std::{
@@ -51,7 +51,7 @@ pub(crate) struct Writer {
     data_version: Option<i64>,
 }
 
-/// What became of the calls of a transaction that is to be committed.
+/// The answers to the calls of a transaction that is to be committed.
 struct Applied {
     /// For each call, why it did not take part.
     errors: Vec<Option<DriverError>>,
@@ -86,8 +86,8 @@ impl Writer {
 
     fn serve_all(&mut self) {
         loop {
-            let patience = self.hub.is_watched().then_some(LOOK_EVERY);
-            match self.calls.take(MOST_JOBS, &mut self.nudges, patience, |call| call.weight()) {
+            let look_every = self.hub.is_watched().then_some(LOOK_EVERY);
+            match self.calls.take(MOST_JOBS, &mut self.nudges, look_every, |call| call.weight()) {
                 Taken::Items(calls) => {
                     // Their callers are told; other calls must not suffer for them.
                     if catch_unwind(AssertUnwindSafe(|| self.serve(calls))).is_err() {
@@ -175,8 +175,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the file, here and where it is read: whatever was wrong with it may be cured when it is
-    /// opened anew.
+    /// Closes the file, here and where it is read: opening it again may repair the fault.
     fn close_file(&mut self) {
         if self.opened.take().is_some() {
             self.readers.nudge();
@@ -215,12 +214,12 @@ fn data_version(conn: &Connection) -> Result<i64, Fault> {
 
 /// Takes the lock for writing, or fails as unavailable (REF-6). SQLite would wait in longer and
 /// longer steps, in which connections that write all the time get ahead again and again.
-fn begin(conn: &Connection, patience: Duration) -> Result<(), Fault> {
+fn begin(conn: &Connection, limit: Duration) -> Result<(), Fault> {
     conn.busy_timeout(Duration::ZERO)?;
     let (mut waited, mut wait) = (Duration::ZERO, FIRST_WAIT);
     loop {
         match command(conn, "BEGIN IMMEDIATE") {
-            Err(fault) if fault.is_busy() && waited < patience => {
+            Err(fault) if fault.is_busy() && waited < limit => {
                 std::thread::park_timeout(wait);
                 waited += wait;
                 wait = (wait * 2).min(LONGEST_WAIT);

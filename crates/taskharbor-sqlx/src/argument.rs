@@ -1,4 +1,4 @@
-//! Binding what the driver gives a statement.
+//! Binding the driver's values as parameters of a statement.
 
 use sqlx::{
     Arguments, Encode, Postgres, Type,

@@ -1,4 +1,4 @@
-//! What an error of sqlx means to the caller.
+//! Errors of sqlx, as errors of the contract.
 
 use sqlx::postgres::PgDatabaseError;
 use taskharbor_core::DriverError;

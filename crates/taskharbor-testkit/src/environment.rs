@@ -1,4 +1,4 @@
-//! What `cargo xtask test` says about the servers and programs to test with.
+//! The environment variables with which `cargo xtask test` names servers and programs.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! What the tests of several crates share. It is not published.
+//! The code that the tests of several crates share. It is not published.
 //!
 //! [`Intercept`] is a driver with a hook around every call, for tests that let a store fail, wait or
 //! be watched. It is the only driver of tests: what lists the operations of `Driver` and `Admin` is

@@ -1,4 +1,4 @@
-//! What tests on a real server need: an empty store each, servers of their own, a pooler.
+//! Support for tests on a real server: an empty store for each, separate servers, a pooler.
 //!
 //! `cargo xtask test` provides the server and says through the environment where everything is.
 

@@ -6,8 +6,8 @@
 pub mod ack;
 mod app;
 pub mod conflict;
-pub mod hint;
 pub mod stress;
+pub mod wake_up;
 pub mod within;
 
 use std::{error::Error, future::Future};
@@ -64,9 +64,9 @@ macro_rules! transaction_tests {
                 a_handler_that_panics_between_ack_and_commit_takes_effect_once
                 a_worker_that_has_lost_its_lease_is_refused
                 a_transaction_of_another_driver_is_refused
-                whoever_waits_for_a_member_of_a_flow_goes_on_when_the_transaction_commits
-                a_transaction_that_is_kept_open_holds_up_nobody_else
-                a_transaction_that_outlives_its_handler_holds_up_nobody_else
+                a_caller_that_waits_for_a_member_of_a_flow_goes_on_at_the_commit
+                a_transaction_that_is_kept_open_delays_no_other_call
+                a_transaction_that_outlives_its_handler_delays_no_other_call
             }
             conflict {
                 a_job_that_is_there_already_does_not_break_the_transaction
@@ -75,14 +75,14 @@ macro_rules! transaction_tests {
                 at_repeatable_read_what_was_stored_since_it_began_is_a_conflict_to_be_tried_again
                 an_error_of_the_server_says_nothing_of_what_was_enqueued
             }
-            hint {
-                listeners_are_told_when_the_transaction_commits_and_not_before
-                listeners_are_not_told_where_that_is_switched_off
+            wake_up {
+                listeners_are_woken_by_the_commit_and_not_before
+                listeners_are_not_woken_if_notifications_are_off
                 a_worker_elsewhere_runs_the_job_once_the_transaction_commits
-                a_worker_that_is_not_told_finds_the_job_by_looking
+                a_worker_without_wake_ups_finds_the_job_by_polling
             }
             stress [flavor = "multi_thread"] {
-                every_transfer_happens_exactly_once_whatever_breaks
+                every_transfer_happens_exactly_once_despite_faults
             }
             within {
                 a_job_is_there_when_the_transaction_commits_and_not_before
@@ -126,7 +126,7 @@ mod tests {
         let files = [
             include_str!("transaction/ack.rs"),
             include_str!("transaction/conflict.rs"),
-            include_str!("transaction/hint.rs"),
+            include_str!("transaction/wake_up.rs"),
             include_str!("transaction/stress.rs"),
             include_str!("transaction/within.rs"),
         ];

@@ -82,7 +82,7 @@ function Editor({ original: { store, id } }) {
   const [problem, setProblem] = useState(/** @type {Error | null} */ (null));
   const [isReplaced, setReplaced] = useState(may("admin"));
   const [isBusy, setBusy] = useState(false);
-  // One id for all tries, so that the job is stored once. While it is not known what became of a try, the
+  // One id for all tries, so that the job is stored once. While the result of a try is unknown, the
   // payload stays as it was sent.
   const [copy] = useState(newId);
   const [isSent, setSent] = useState(false);

@@ -1,4 +1,4 @@
-//! Who a caller is and what it may do: roles, permissions, and where they come from.
+//! The access of a caller: roles, permissions, and where they come from.
 
 use std::fmt;
 

@@ -198,7 +198,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Query {
-    /// At most so many, 1 to 200; 100 unless set.
+    /// The greatest number of items to return, 1 to 200; 100 unless set.
     limit: Option<usize>,
 }
 

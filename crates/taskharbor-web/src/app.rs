@@ -9,7 +9,7 @@ use taskharbor::{AnyDriver, Client};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    action_log::ActionLog, config::Web, place::Places, poll::Poller, problem::Problem,
+    action_log::ActionLog, config::Web, permit::RequestPermits, poll::Poller, problem::Problem,
     session::Sessions, shared_answer::SharedAnswers, sweep::Sweeps, view::FlowGraphs,
 };
 
@@ -172,7 +172,7 @@ pub(crate) struct App {
     pub(crate) sessions: Sessions,
     pub(crate) actions: ActionLog,
     pub(crate) answers: SharedAnswers,
-    pub(crate) places: Places,
+    pub(crate) permits: RequestPermits,
     /// One permit for each MiB of large bodies.
     pub(crate) body_room: Arc<Semaphore>,
     /// One permit for each stream of wake-ups.
@@ -183,7 +183,7 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(stores: Stores, config: Web) -> Arc<Self> {
         let actions = ActionLog::new(config.action_file.clone(), config.on_action.clone());
-        let places = Places::new(config.max_requests);
+        let permits = RequestPermits::new(config.max_requests);
         let answers = SharedAnswers::new(config.share_answers);
         Arc::new(Self {
             config,
@@ -191,7 +191,7 @@ impl App {
             sessions: Sessions::default(),
             actions,
             answers,
-            places,
+            permits,
             body_room: Arc::new(Semaphore::new(BODY_ROOM_MIB)),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
             ending: watch::Sender::new(false),

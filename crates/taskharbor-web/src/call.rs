@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::{
     access::{Access, Needs},
     app::{App, Named, Store},
-    place::Place,
+    permit::RequestPermit,
     problem::Problem,
 };
 
@@ -38,7 +38,7 @@ pub(crate) struct Call {
     pub(crate) params: Arc<[(String, String)]>,
     pub(crate) bytes: Bytes,
     pub(crate) noted: Arc<Mutex<Note>>,
-    pub(crate) place: Arc<Place>,
+    pub(crate) permit: Arc<RequestPermit>,
 }
 
 /// What a handler tells the action log beside the parameters of its path.

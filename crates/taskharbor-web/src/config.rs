@@ -1,4 +1,4 @@
-//! [`Web`]: how a server behaves.
+//! [`Web`]: the settings of a server.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 

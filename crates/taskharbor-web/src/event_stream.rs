@@ -1,4 +1,4 @@
-//! Server-sent events as a body: what a task writes into a channel.
+//! Server-sent events as a body, written by a task through a channel.
 
 use std::{
     convert::Infallible,

@@ -1,4 +1,4 @@
-//! [`JobFilter`]: which jobs, as addresses and sweeps say it.
+//! [`JobFilter`]: a filter of jobs, in the query of an address and in the JSON of a sweep.
 //!
 //! Every field is a text, so the same names work in the query of an address and in a JSON body.
 

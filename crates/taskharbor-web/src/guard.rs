@@ -2,7 +2,7 @@
 //! headers of every answer.
 //!
 //! The order matters. A request for a foreign host learns nothing, a caller without access learns only that,
-//! and a body is read only if its sender may send it. A caller without access takes no place from one that
+//! and a body is read only if its sender may send it. A caller without access takes no permit from one that
 //! has it.
 
 mod body;
@@ -93,13 +93,13 @@ async fn admit(
     }
     check_media_type(&parts.method, &parts.headers)?;
     let is_public = endpoint.needs == Needs::NOTHING;
-    // The body of a public request is small, and slow senders must not take the places of others.
-    let place = if is_public { None } else { Some(app.places.take()?) };
+    // The body of a public request is small, and slow senders must not take the permits of others.
+    let permit = if is_public { None } else { Some(app.permits.take()?) };
     let (bytes, room) = body::read(app, &parts.headers, body, endpoint.body_limit).await?;
-    let place = match place {
-        Some(place) => place,
-        None if endpoint.path == PROBE => app.places.beside(),
-        None => app.places.take()?,
+    let permit = match permit {
+        Some(permit) => permit,
+        None if endpoint.path == PROBE => app.permits.beside(),
+        None => app.permits.take()?,
     };
     let params = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let call = Call {
@@ -113,7 +113,7 @@ async fn admit(
         params,
         bytes,
         noted: Arc::default(),
-        place: Arc::new(place),
+        permit: Arc::new(permit),
     };
     Ok((call, room))
 }

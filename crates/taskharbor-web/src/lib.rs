@@ -15,7 +15,7 @@ mod event_stream;
 mod filter;
 mod guard;
 mod page;
-mod place;
+mod permit;
 mod poll;
 mod problem;
 mod server;

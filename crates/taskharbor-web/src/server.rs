@@ -70,7 +70,7 @@ pub async fn serve(
         return Err(ServeError::NeedsTokens(address));
     }
     let app = App::new(stores, with_hosts(config, address));
-    // Requests, waits and streams each have places of their own.
+    // Requests, waits and streams are limited separately.
     let connections = app.config.max_requests.saturating_mul(4);
     let server = Server {
         router: crate::routes(&app),
@@ -84,7 +84,7 @@ pub async fn serve(
             () = &mut shutdown => break,
             (accepted, permit) = server.accept(&listener) => match accepted {
                 Ok(stream) => server.start(stream, permit),
-                // Mostly a want of file descriptors, which connections that end give back.
+                // Mostly a lack of file descriptors, which other connections free when they end.
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
                     sleep(ACCEPT_PAUSE).await;

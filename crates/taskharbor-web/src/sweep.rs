@@ -69,9 +69,9 @@ struct Start {
     wanted: Wanted,
     /// What the preview of the same request answered.
     digest: String,
-    /// At most so many jobs in a second, 1 to 10,000; as fast as it goes unless set.
+    /// At most this many jobs in a second, 1 to 10,000; as fast as it goes unless set.
     rate_per_s: Option<u32>,
-    /// Acts on so many jobs at most; on all unless set.
+    /// Acts on this many jobs at most; on all unless set.
     cap: Option<usize>,
 }
 
@@ -134,7 +134,7 @@ fn details(wanted: &Wanted, rate_per_s: Option<u32>, cap: Option<usize>) -> serd
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "SweepQuery")]
 struct Query {
-    /// At most so many, 1 to 100; 100 unless set.
+    /// The greatest number of items to return, 1 to 100; 100 unless set.
     limit: Option<usize>,
 }
 

@@ -138,7 +138,8 @@ impl TokenFile {
         self.list()
     }
 
-    /// As [`TokenFile::tokens`], for commands, and whatever user owns the file: root may keep the tokens of servers that other users run.
+    /// As [`TokenFile::tokens`], for commands, and for a file of any user: root may keep the tokens of
+    /// servers that other users run.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What people look at: jobs, flows, schedules, queues, workers.
+//! The endpoints behind the pages: jobs, flows, schedules, queues, workers.
 
 mod dlq;
 mod flow;

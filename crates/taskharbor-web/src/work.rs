@@ -52,7 +52,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .summary("Extends leases, and tells which jobs should stop")
             .body_limit(BODY_LIMIT),
         Endpoint::post("/v1/{store}/work/settle", settle::settle)
-            .summary("Records what became of jobs")
+            .summary("Records the outcomes of jobs")
             .body_limit(BODY_LIMIT),
         Endpoint::post("/v1/{store}/work/announce", announce::announce)
             .summary("Announces a worker, so that it is listed"),

@@ -8,7 +8,7 @@
 //! A job is run at least once: a worker may die after its work and before it has said so, and the job is run again. A
 //! handler that writes to the database of its jobs can have more than that. It writes in a transaction, completes its
 //! job in the same one with `cx.ack_in`, and commits: both have happened, or neither has and the job is run again. So
-//! what it writes is written exactly once, whatever dies and whenever. Mail that it sends, or a call to another
+//! what it writes is written exactly once, whichever process dies and when. Mail that it sends, or a call to another
 //! service, is outside of the transaction, and is still done at least once.
 //!
 //! Run it with `DATABASE_URL=postgres://… cargo run --example axum --features postgres`, and then

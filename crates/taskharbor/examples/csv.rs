@@ -1,5 +1,5 @@
 //! An import that finds out what there is to do while it runs: it reads a file, becomes one job for
-//! every block of rows, and ends in a summary. Rows that cannot be read cost nobody else anything.
+//! every block of rows, and ends in a summary. A row that cannot be read affects no other row.
 //!
 //! Run it with `cargo run --example csv`.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -47,7 +47,7 @@ async fn import(job: Import, _: Context) -> JobResult<Flow<Summary>> {
         let label = format!("from line {first}");
         Rows { first, lines: lines.to_vec() }.with(Options::new().label(label))
     });
-    // The next step runs whatever becomes of the blocks, and sees the outcome of each.
+    // The next step runs even if blocks have failed, and sees the outcome of each.
     Ok(Flow::gather(blocks).then(Summarize))
 }
 

@@ -73,8 +73,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("the receipt: {:?}", third.wait().await?);
 
     // What cannot succeed is dead-lettered with its reason.
-    let nobody = client.enqueue(Welcome { to: "nobody".into(), name: "Nobody".into() }).await?;
-    match nobody.wait().await {
+    let invalid = client.enqueue(Welcome { to: "nobody".into(), name: "Nobody".into() }).await?;
+    match invalid.wait().await {
         Err(error @ WaitError::DeadLettered { .. }) => println!("{error}"),
         other => return Err(format!("that was not expected: {other:?}").into()),
     }

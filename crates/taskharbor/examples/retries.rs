@@ -41,7 +41,7 @@ async fn charge(job: Charge, cx: Context<Provider>) -> JobResult {
         3 if cx.attempt() == 1 => panic!("an index was out of bounds"),
         // Nothing will help, so nothing is tried.
         4 => Err(JobError::unrecoverable("no such invoice")),
-        // Fails at every attempt, until somebody repairs what is broken.
+        // Fails at every attempt until the cause is repaired.
         5 if !cx.state().is_repaired.load(Ordering::SeqCst) => Err("the card reader is broken")?,
         _ => {
             cx.state().is_repaired.store(true, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! An order as a saga: pay, reserve, ship, one after the other; and if one of them fails for good,
+//! An order as a saga: pay, reserve, ship, one after the other; and if one of them fails permanently,
 //! what was done before is undone.
 //!
 //! Run it with `cargo run --example saga`.
@@ -36,7 +36,7 @@ struct Ship {
     address: String,
 }
 
-/// Undoes whatever was done for an order. It may run twice, and undoing twice is undoing once.
+/// Undoes what was done for an order. It may run twice, so it is idempotent.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "order:undo", input = Failure)]
 struct Undo {
@@ -87,7 +87,7 @@ async fn undo(job: Undo, cx: Context<Shared>) -> JobResult {
     Ok(())
 }
 
-/// The steps of an order. If one fails for good, those after it are cancelled and `Undo` runs.
+/// The steps of an order. If one fails permanently, those after it are cancelled and `Undo` runs.
 fn saga(order: u32, address: &str) -> Flow<String> {
     Flow::first(Pay { order, cents: 1999 })
         .then(Reserve { item: "teapot".into() })
@@ -111,7 +111,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bad = client.start(saga(2, "")).name("order").idempotency_key("order-2").await?;
     let error = bad.wait().await;
     assert!(matches!(error, Err(WaitError::DeadLettered { .. })), "{error:?}");
-    // The flow is over when its last job is, and that is the one that undoes.
+    // The flow is terminal when its last job is, which is the failure job `Undo`.
     while bad.status().await?.finished_at.is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_customer_is_billed_every_month_whatever_the_bank_does() {
+    async fn a_customer_is_billed_every_month_despite_faults_of_the_bank() {
         // The handlers enqueue jobs, so they need the client of the harbor they run in.
         let empty = Harbor::new(Handlers::new());
         let app = App { client: empty.client().clone(), price: 10 };
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_price_nobody_is_billed() {
+    async fn without_a_price_no_customer_is_billed() {
         let harbor = Harbor::new(Handlers::new());
         let app = App { client: harbor.client().clone(), price: 0 };
         let error = call(bill, first(), app).await.unwrap_err();

@@ -65,8 +65,8 @@ impl Image {
         Ok(Self { width, height, pixels })
     }
 
-    /// Writes beside the file and renames, so that nobody sees half of it and doing it twice is
-    /// doing it once.
+    /// Writes a temporary file and renames it. So a half-written file is never visible, and writing is
+    /// idempotent.
     fn write(&self, path: &Path) -> Result<(), BoxError> {
         let mut bytes = format!("P6\n{} {}\n255\n", self.width, self.height).into_bytes();
         bytes.extend_from_slice(&self.pixels);
@@ -102,7 +102,7 @@ impl Image {
 }
 
 async fn scale(job: Scale, _: Context) -> JobResult<Thumb> {
-    // Off the threads that serve everybody else.
+    // Blocking work must not occupy the threads that run other tasks.
     let thumb = blocking(move || -> JobResult<Thumb> {
         // A file that is no image will not become one.
         let image = Image::read(&job.from).map_err(JobError::unrecoverable)?.scaled(job.width);

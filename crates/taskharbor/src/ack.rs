@@ -76,7 +76,7 @@ impl<S> Context<S> {
     /// # struct Book;
     /// # async fn book<D: Database>(_: Book, cx: Context<D>) -> JobResult<Outcome<u64>> {
     /// let mut tx = cx.state().begin().await?;
-    /// let number = tx.book().await?; // whatever the job is about
+    /// let number = tx.book().await?; // the work of the job
     /// let done = cx.ack_in(&mut tx, number).await?;
     /// tx.commit().await?;
     /// Ok(done)

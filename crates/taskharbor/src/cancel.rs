@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_a_strong_reason_sleeps_through_a_weak_one() {
+    async fn a_weak_reason_does_not_wake_a_waiter_for_a_strong_one() {
         let cancellation = Cancellation::default();
         let mut lost = pin!(cancellation.at_least(CancelReason::LeaseLost));
         let is_ready = async |lost: &mut std::pin::Pin<&mut _>| {

@@ -27,14 +27,14 @@ pub trait Codec: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever keeps the value from being written.
+    /// If the value cannot be written.
     fn encode(&self, value: Encode<'_>) -> Result<Vec<u8>, BoxError>;
 
     /// Reads a value: passes a deserializer of the bytes to [`Decode::from`].
     ///
     /// # Errors
     ///
-    /// Whatever keeps the bytes from being that value.
+    /// If the bytes cannot be read as a value of that type.
     fn decode(&self, bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError>;
 
     /// Checks that these bytes are exactly one value. A handler of raw bytes can produce any bytes,
@@ -54,7 +54,7 @@ pub trait Codec: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever keeps the list from being written.
+    /// If the list cannot be written.
     fn list(&self, items: &[Blob]) -> Result<Vec<u8>, BoxError> {
         let _ = items;
         Err("this codec cannot combine values in a list: implement Codec::list".into())
@@ -65,7 +65,7 @@ pub trait Codec: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever keeps the variant from being written.
+    /// If the variant cannot be written.
     fn variant(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, BoxError> {
         let _ = (name, value);
         Err("this codec cannot write enum variants: implement Codec::variant".into())

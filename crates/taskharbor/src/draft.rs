@@ -1,4 +1,4 @@
-//! From what an application says about a job to what a store is handed.
+//! Translates the options of an application to a job for a store.
 
 use taskharbor_core::{
     Blob, JobId, JobType, NewJob, QueueName, Timestamp,

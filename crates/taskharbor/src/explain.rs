@@ -280,7 +280,7 @@ async fn holders(
         filter.lane.clone_from(&record.job.lane);
     }
     let page = driver.list(List::new(filter, HOLDERS_LOOKED_AT, now).scan(SCANNED)).await?;
-    // A lease that is over has no place.
+    // A lease that has ended has no place.
     let valid = page.items.iter().filter_map(|job| {
         let held = job.held.as_ref().filter(|held| held.expires_at > now)?;
         Some(format!("{} (worker {})", job.id, held.holder))

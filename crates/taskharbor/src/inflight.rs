@@ -61,9 +61,9 @@ struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ack {
     No,
-    /// It has set out to. Whether the transaction commits is known to the store alone.
+    /// It has begun to. Only the store knows whether the transaction commits.
     Begun,
-    /// It has not, and it is too late.
+    /// It has not, and no longer can.
     Missed,
 }
 
@@ -132,7 +132,7 @@ impl Inflight {
         self.hold().lease.expires_at
     }
 
-    /// Whether nothing that becomes of the job here may be recorded any more.
+    /// Whether no outcome of the job may be recorded here any more.
     pub(crate) fn is_lost(&self) -> bool {
         self.cancellation.reason() == Some(CancelReason::LeaseLost)
     }
@@ -289,7 +289,7 @@ impl Inflight {
         }
     }
 
-    /// Whether the handler has set out to acknowledge the job in a transaction of its own: then the
+    /// Whether the handler has begun to acknowledge the job in a transaction of its own: then the
     /// job may be done, and its lease gone with that.
     pub(crate) fn may_be_acked(&self) -> bool {
         self.hold().ack == Ack::Begun

@@ -18,7 +18,7 @@ use taskharbor_core::Blob;
 
 use crate::{
     Call, CancelReason, JobError, Outcome, cancel::Cancellation, handler::Run,
-    worker::verdict::timed_out,
+    worker::resolution::timed_out,
 };
 
 /// The result of one execution: the outcome with the output as bytes, or the error.

@@ -271,9 +271,9 @@ pub enum Event<'a> {
         /// How many of its leases the eviction ended.
         leases: usize,
     },
-    /// The store does not allow this worker to evict others, as a server that was given a token without the
-    /// role admin. Told once: [`WorkerBuilder::fast_recovery`](crate::WorkerBuilder::fast_recovery) has no
-    /// effect.
+    /// The store does not allow this worker to evict others: a server, for example, needs a token with the
+    /// role admin for it. Reported once. [`WorkerBuilder::fast_recovery`](crate::WorkerBuilder::fast_recovery)
+    /// has no effect.
     #[non_exhaustive]
     EvictionDenied {
         /// What the store said.
@@ -311,7 +311,7 @@ pub enum LossReason {
     #[error("{0}")]
     Refused(#[from] taskharbor_core::error::Refusal),
     /// The store could not be reached in time to extend it.
-    #[error("the store could not be reached before the lease was over")]
+    #[error("the store could not be reached before the lease ended")]
     Unreachable,
     /// The worker extended it too late although the store was available: its process was suspended,
     /// or its threads were busy.
@@ -321,10 +321,10 @@ pub enum LossReason {
     #[error("the driver was closed")]
     Closed,
     /// The handler did not end after its timeout: it blocks its thread.
-    #[error("the handler did not end when its time was over")]
+    #[error("the handler did not end within its timeout")]
     Overdue,
     /// The store refuses the outcome, and also a failure in its place.
-    #[error("the store does not take the outcome")]
+    #[error("the store refuses the outcome")]
     Unrecordable,
 }
 

@@ -1,4 +1,4 @@
-//! How a handler ends: with an [`Outcome`] or a [`JobError`].
+//! The result of a handler: an [`Outcome`] or a [`JobError`].
 
 use std::{error::Error, fmt, time::Duration};
 

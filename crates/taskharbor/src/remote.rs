@@ -45,7 +45,7 @@ use crate::{
     worker::{
         DEFAULT_CRASH_LIMIT,
         caution::{self, needs_quarantine},
-        unfit, verdict,
+        resolution, unfit,
     },
 };
 
@@ -176,7 +176,7 @@ impl RemoteWorker {
     #[must_use]
     pub fn admit(&self, leased: &Leased, now: Timestamp) -> Admission {
         let job = &leased.job;
-        if let Some(crashed) = verdict::crashed(job, self.crash_limit, now) {
+        if let Some(crashed) = resolution::crashed(job, self.crash_limit, now) {
             return Admission::Settle(crashed.transition);
         }
         let Some(says) = self.says(&job.job_type) else {
@@ -213,7 +213,7 @@ impl RemoteWorker {
     #[must_use]
     pub fn keep_apart(&self, job: &JobView, delay: Duration, now: Timestamp) -> Transition {
         let why = ReleaseReason::KeptApart;
-        verdict::release_suspect(job, &self.holder, delay, why, now).transition
+        resolution::release_suspect(job, &self.holder, delay, why, now).transition
     }
 
     /// Releases a job whose previous lease may still be valid, because the clock by which it was
@@ -221,12 +221,12 @@ impl RemoteWorker {
     #[must_use]
     pub fn clock_set_back(&self, job: &JobView, delay: Duration, now: Timestamp) -> Transition {
         let why = ReleaseReason::ClockSetBack;
-        verdict::release_suspect(job, &self.holder, delay, why, now).transition
+        resolution::release_suspect(job, &self.holder, delay, why, now).transition
     }
 
     /// Releases a job that was reserved and will not start: it returns to its old position.
     #[must_use]
     pub fn release_unstarted() -> Transition {
-        verdict::release(ReleaseReason::Waited).transition
+        resolution::release(ReleaseReason::Waited).transition
     }
 }

@@ -1,4 +1,4 @@
-//! When a failed job is tried again, and how often at most.
+//! Retry policies: the delay before each retry, and the maximum number of attempts.
 //!
 //! A policy is a pure function of the failure and of a random number that it is handed, so that
 //! what it does can be computed, tested and repeated.
@@ -145,7 +145,7 @@ impl Exponential {
         (self.base, self.cap, self.multiplier, self.jitter)
     }
 
-    /// The delay after so many failures, for any number of them.
+    /// The delay after this many failures, for any number of them.
     #[must_use]
     pub fn after(&self, attempts: u32, chance: f64) -> Duration {
         if self.base.is_zero() {

@@ -350,7 +350,7 @@ fn template(
         Some(Work::Flow(_)) if options != Options::new() => {
             return Err(("options", ScheduleFault::OptionsOfFlow));
         }
-        // A flow that stays blocked would hold the key for good, and no slot would be fired any more.
+        // A flow that stays blocked would hold the key forever, and no slot would be fired any more.
         Some(Work::Flow(flow)) if overlap.holds_key() => {
             (flow.policy(FailurePolicy::Cancel), true, format)
         }

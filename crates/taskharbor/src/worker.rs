@@ -23,6 +23,7 @@ mod part;
 mod pool;
 mod pruner;
 mod reserver;
+pub(crate) mod resolution;
 mod retention;
 mod running;
 mod scheduler;
@@ -34,7 +35,6 @@ mod supervisor;
 mod tally;
 mod throttle;
 pub(crate) mod unfit;
-pub(crate) mod verdict;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! The spans that `tracing` is told about.
+//! The spans for `tracing`.
 //!
 //! A program of its own: whether a span is wanted is decided once for a whole process, when it is
-//! first met, and in a process with other tests that may be before anybody listens.
+//! first met, and in a process with other tests that may be before there is a subscriber.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

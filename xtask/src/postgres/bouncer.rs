@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::place::Place;
+use super::work_dir::WorkDir;
 use crate::Failure;
 use crate::package::{self, Installing};
 use crate::shell::{cannot, on_path, output};
@@ -22,7 +22,7 @@ pub(crate) struct Bouncer {
     pub(crate) libraries: Option<OsString>,
 }
 
-pub(crate) fn provide(place: &Place, installing: Installing) -> Result<Bouncer, Failure> {
+pub(crate) fn provide(work_dir: &WorkDir, installing: Installing) -> Result<Bouncer, Failure> {
     let asked = env::var_os("TASKHARBOR_PGBOUNCER").filter(|value| !value.is_empty());
     if let Some(program) = asked {
         let libraries = env::var_os("TASKHARBOR_PGBOUNCER_LIBS");
@@ -30,7 +30,7 @@ pub(crate) fn provide(place: &Place, installing: Installing) -> Result<Bouncer, 
     }
     // Debian's is for daemons, to which not every PATH leads.
     let program = on_path("pgbouncer").unwrap_or_else(|| "/usr/sbin/pgbouncer".into());
-    working(Bouncer { program, libraries: None }).or_else(|_| unpacked(place, installing))
+    working(Bouncer { program, libraries: None }).or_else(|_| unpacked(work_dir, installing))
 }
 
 fn working(bouncer: Bouncer) -> Result<Bouncer, Failure> {
@@ -41,10 +41,10 @@ fn working(bouncer: Bouncer) -> Result<Bouncer, Failure> {
     output(command.arg("--version")).map(|_| bouncer)
 }
 
-/// The one under the place, put there unless an earlier run has done so.
-fn unpacked(place: &Place, installing: Installing) -> Result<Bouncer, Failure> {
-    let _alone = place.lock()?;
-    let dir = place.dir().join("pgbouncer");
+/// The one in the working directory, put there unless an earlier run has done so.
+fn unpacked(work_dir: &WorkDir, installing: Installing) -> Result<Bouncer, Failure> {
+    let _alone = work_dir.lock()?;
+    let dir = work_dir.dir().join("pgbouncer");
     if let Ok(bouncer) = working(bouncer_in(&dir)) {
         return Ok(bouncer);
     }

@@ -1,4 +1,4 @@
-//! What runs that were killed have left behind, and a run that ended cleanly has not.
+//! Cleaning up after runs that were killed.
 //!
 //! Process ids are given out again, so that a pid file alone proves nothing: the process must be a
 //! server, and of that very data directory, or it is left in peace.
@@ -14,9 +14,13 @@ use crate::Failure;
 use crate::shell::cannot;
 use crate::shell::output;
 
-/// Stops and removes what no living run claims. The caller holds the lock of the place.
-pub(crate) fn sweep(place: &Path, binaries: &Binaries, account: &Account) -> Result<(), Failure> {
-    for (dir, lock) in abandoned(place)? {
+/// Stops and removes what no living run claims. The caller holds the lock of the working directory.
+pub(crate) fn sweep(
+    work_dir: &Path,
+    binaries: &Binaries,
+    account: &Account,
+) -> Result<(), Failure> {
+    for (dir, lock) in abandoned(work_dir)? {
         for data in data_dirs(&dir) {
             disarm(&data);
         }
@@ -30,8 +34,8 @@ pub(crate) fn sweep(place: &Path, binaries: &Binaries, account: &Account) -> Res
 }
 
 /// Directories of runs whose lock is free, which is ours now.
-fn abandoned(place: &Path) -> Result<Vec<(PathBuf, File)>, Failure> {
-    let entries = fs::read_dir(place).map_err(|error| cannot("list", place, &error))?;
+fn abandoned(work_dir: &Path) -> Result<Vec<(PathBuf, File)>, Failure> {
+    let entries = fs::read_dir(work_dir).map_err(|error| cannot("list", work_dir, &error))?;
     let locks = entries.flatten().map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("run-") && name.ends_with(".lock")

@@ -9,7 +9,7 @@ use crate::package::Installing;
 /// Which PostgreSQL is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// The system's, else whatever can be had.
+    /// The system's version, or else any that is found.
     Usual,
     /// A newer major version than that.
     Newer,

@@ -1,6 +1,6 @@
 //! The directory of one run, and the guardian that empties it however the run ends.
 //!
-//! The guardian is a shell that waits for the end of its input, which it shares with nobody but us.
+//! The guardian is a shell that waits for the end of its input, whose other end only this process has.
 //! That end comes when we are done, but also when we are killed, and Ctrl-C does not reach it: so
 //! there is one way of cleaning up and no signal to handle. It stops every server whose data
 //! directory is in the run's, also those that tests have started, and removes all of it.
@@ -15,7 +15,7 @@ use std::process::{self, Child, Command, Stdio};
 use super::account::Account;
 use super::binary::Binaries;
 use super::leftover;
-use super::place::{Place, open_to_all};
+use super::work_dir::{WorkDir, open_to_all};
 use crate::Failure;
 use crate::shell::cannot;
 
@@ -41,13 +41,13 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn begin(
-        place: &Place,
+        work_dir: &WorkDir,
         binaries: &Binaries,
         account: &Account,
     ) -> Result<Self, Failure> {
-        let _alone = place.lock()?;
-        leftover::sweep(place.dir(), binaries, account)?;
-        let (dir, lock) = make_dir(place.dir())?;
+        let _alone = work_dir.lock()?;
+        leftover::sweep(work_dir.dir(), binaries, account)?;
+        let (dir, lock) = make_dir(work_dir.dir())?;
         let run = Self { guardian: guard(&dir, lock, binaries, account)?, dir };
         open_to_all(&run.dir)?;
         account.own(&run.dir)?;
@@ -66,8 +66,8 @@ impl Drop for Run {
     }
 }
 
-fn make_dir(place: &Path) -> Result<(PathBuf, File), Failure> {
-    let names = (1..).map(|number| place.join(format!("run-{}-{number}", process::id())));
+fn make_dir(work_dir: &Path) -> Result<(PathBuf, File), Failure> {
+    let names = (1..).map(|number| work_dir.join(format!("run-{}-{number}", process::id())));
     // The second run of a process, or the first after one of the same id whose remains are not
     // ours to remove.
     let dir = names.into_iter().find(|dir| !dir.exists()).unwrap_or_default();

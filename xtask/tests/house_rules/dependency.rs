@@ -146,7 +146,7 @@ fn what_tests_share_is_for_tests_and_benchmarks_only() {
 }
 
 #[test]
-fn nobody_may_use_the_benchmarks_or_this_tool() {
+fn no_crate_may_use_the_benchmarks_or_this_tool() {
     let tools = "[dev-dependencies]\ntaskharbor-bench.workspace = true\nxtask.workspace = true";
     for Layer { name, .. } in LAYERS {
         assert_eq!(complaints_about(name, tools).len(), 2, "{name}");

@@ -1,4 +1,4 @@
-//! Rules about Rust files: each says what it is for, and none outgrows its reader.
+//! Rules about Rust files: each has a header, and none is too long.
 
 use std::io;
 

@@ -40,7 +40,7 @@ fn default_program(manifest: &Manifest) -> Option<String> {
     let is_command = manifest.get(&["package"], "name") == Some("taskharbor-cli");
     let claims = manifest.get(&["package"], "default-run").is_some();
     (claims != is_command)
-        .then(|| format!("{}: `default-run` is for taskharbor-cli and nobody else", manifest.path))
+        .then(|| format!("{}: `default-run` is for taskharbor-cli only", manifest.path))
 }
 
 /// Another name for a crate of ours would hide it from the rule about dependencies.

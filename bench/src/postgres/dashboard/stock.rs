@@ -1,4 +1,4 @@
-//! What a store has beside plain jobs: flows, schedules, failures, lanes and workers.
+//! The content of the measured store beside plain jobs: flows, schedules, failures, lanes and workers.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use super::super::{
     store::{LEASE, Store},
 };
 
-/// Flows, of so many members each.
+/// Flows, of this many members each.
 const FLOWS: usize = 500;
 const MEMBERS: usize = 20;
 const SCHEDULES: usize = 300;
-/// Dead-lettered jobs, and so many different errors.
+/// Dead-lettered jobs, and this many different errors.
 const DEAD: usize = 5_000;
 const ERRORS: usize = 50;
 const LANES: usize = 1_000;

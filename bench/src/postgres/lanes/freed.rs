@@ -27,7 +27,7 @@ const TIMES: usize = 100;
 /// Long enough for the worker to have asked in vain and gone to sleep.
 const PAUSE: Duration = Duration::from_millis(60);
 /// No place stays free for longer, unless its worker was not woken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 const MOST_MS: f64 = 20.0;
 
 /// Tells when a reserve was answered with a job.
@@ -78,7 +78,7 @@ async fn once(store: &Store, grants: &mut UnboundedReceiver<Instant>) -> Outcome
         match store.reserve(1).await? {
             jobs if jobs.is_empty() => {
                 // The worker was faster.
-                timeout(PATIENCE, grants.recv()).await?.ok_or("the worker has ended")?;
+                timeout(WAIT_LIMIT, grants.recv()).await?.ok_or("the worker has ended")?;
                 sleep(PAUSE).await;
             }
             jobs => break jobs,
@@ -88,7 +88,7 @@ async fn once(store: &Store, grants: &mut UnboundedReceiver<Instant>) -> Outcome
     sleep(PAUSE).await;
     let began = now();
     store.ack(held).await?;
-    let granted = timeout(PATIENCE, grants.recv()).await?.ok_or("the worker has ended")?;
+    let granted = timeout(WAIT_LIMIT, grants.recv()).await?.ok_or("the worker has ended")?;
     // The worker ends its job.
     sleep(PAUSE).await;
     Ok(granted.saturating_duration_since(began))

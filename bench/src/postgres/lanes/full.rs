@@ -20,7 +20,7 @@ const SCHEMA: &str = "full_lane";
 const OTHERS: usize = 20;
 const CALLS: usize = 500;
 const DEMAND: usize = 10;
-const LONG: Duration = Duration::from_secs(3_600);
+const LEASE: Duration = Duration::from_secs(3_600);
 const MOST_MS: f64 = 10.0;
 
 pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
@@ -31,7 +31,7 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     shape.limit(&store).await?;
     shape.fill(&store, sizes.jobs, sizes.bulk).await?;
     store.vacuum().await?;
-    if reserve(&store.driver, DEMAND, store.clock.now(), LONG).await?.len() != 1 {
+    if reserve(&store.driver, DEMAND, store.clock.now(), LEASE).await?.len() != 1 {
         return Err("the lane has more than one place, or none".into());
     }
     for _ in 0..sizes.rounds {

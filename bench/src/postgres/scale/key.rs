@@ -15,7 +15,7 @@ const CALLERS: usize = 12;
 const KEY: &str = "forgotten";
 const CALLS: usize = 200;
 /// A call that took longer is not waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for the callers to arrive where they wait.
 const ARRIVAL: Duration = Duration::from_millis(300);
 const TIMES: f64 = 5.0;
@@ -59,10 +59,10 @@ async fn calls(client: &Client, payload: usize) -> Outcome<Vec<Duration>> {
     let mut samples = Vec::new();
     for _ in 0..CALLS {
         let began = now();
-        match tokio::time::timeout(PATIENCE, client.enqueue(Noop::of_length(payload))).await {
+        match tokio::time::timeout(CALL_TIMEOUT, client.enqueue(Noop::of_length(payload))).await {
             Ok(stored) => drop(stored?),
             Err(_) => {
-                samples.push(PATIENCE);
+                samples.push(CALL_TIMEOUT);
                 break;
             }
         }

@@ -17,7 +17,7 @@ use crate::stopwatch::now;
 const SCHEMA: &str = "leased";
 const CALLS: usize = 200;
 const DEMAND: usize = 10;
-const LONG: Duration = Duration::from_secs(3_600);
+const LEASE: Duration = Duration::from_secs(3_600);
 const TIMES: f64 = 2.0;
 
 pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
@@ -30,7 +30,7 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
         store.fill(sizes.leased, sizes.bulk).await?;
         let mut held = 0;
         while held < sizes.leased {
-            let jobs = reserve(&store.driver, sizes.bulk, store.clock.now(), LONG).await?;
+            let jobs = reserve(&store.driver, sizes.bulk, store.clock.now(), LEASE).await?;
             if jobs.is_empty() {
                 return Err("jobs are missing".into());
             }
@@ -57,7 +57,7 @@ async fn calls(store: &Store, driver: &PostgresDriver) -> Outcome<Vec<Duration>>
     for _ in 0..CALLS {
         driver.enqueue(store.jobs(1)?).await?;
         let began = now();
-        let jobs = reserve(driver, DEMAND, store.clock.now(), LONG).await?;
+        let jobs = reserve(driver, DEMAND, store.clock.now(), LEASE).await?;
         samples.push(began.elapsed());
         if jobs.len() != 1 {
             return Err(format!("{} jobs instead of one", jobs.len()).into());

@@ -12,7 +12,7 @@ use crate::limits::{
     queue::Kind,
 };
 
-/// So many rounds of turns for each place where turns are remembered.
+/// This many rounds of turns for each place where turns are remembered.
 const ROUNDS: usize = 4;
 
 /// Places in the order, the first and the last of which are not part of it.

@@ -1,4 +1,4 @@
-//! What people do: cancel, requeue, purge, pause, and what else changes jobs from outside.
+//! The calls of operators: cancel, requeue, purge, pause, and other changes of jobs from outside.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What clients and workers do: enqueue, reserve, extend, settle, also in transactions.
+//! The calls of clients and workers: enqueue, reserve, extend, settle, also in transactions.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Every promise that is checked can be broken: a history that breaks it is told.
+//! For every promise that is checked, a history that breaks it, which must be reported.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -73,7 +73,7 @@ impl Story {
     }
 
     #[track_caller]
-    fn is_told(&self, words: &str) {
+    fn is_reported(&self, words: &str) {
         let problems = self.problems();
         assert!(problems.iter().any(|problem| problem.contains(words)), "{problems:?}");
     }
@@ -95,19 +95,19 @@ fn a_job_that_is_done_is_fine() {
 
 #[test]
 fn a_job_that_is_gone_has_to_have_been_removed() {
-    done().is_told("1 to 1 jobs are gone that were not purged, and 0 were pruned");
+    done().is_reported("1 to 1 jobs are gone that were not purged, and 0 were pruned");
     done().then(200, What::Pruned(1)).is_fine();
     done().deed("a", Deed::Purge).is_fine();
-    done().ends("a", State::Done).then(200, What::Pruned(1)).is_told("and 1 were pruned");
-    done().ends("a", State::Done).deed("a", Deed::Purge).is_told("purged 1 times");
+    done().ends("a", State::Done).then(200, What::Pruned(1)).is_reported("and 1 were pruned");
+    done().ends("a", State::Done).deed("a", Deed::Purge).is_reported("purged 1 times");
 }
 
 #[test]
 fn a_job_has_to_end() {
-    granted().ends("a", State::Ready).is_told("ready after everything was drained");
-    done().ends("a", State::Dlq).is_told("ended by [Ack] and is Some(Dlq)");
+    granted().ends("a", State::Ready).is_reported("ready after everything was drained");
+    done().ends("a", State::Dlq).is_reported("ended by [Ack] and is Some(Dlq)");
     let twice = done().grant(30, "a", 2).settle(40, "a", 2, LifeStep::Ack);
-    twice.ends("a", State::Done).is_told("in 1 lives");
+    twice.ends("a", State::Done).is_reported("in 1 lives");
     let requeued = granted().settle(20, "a", 1, LifeStep::Fail).deed("a", Deed::Requeue);
     requeued.grant(60, "a", 2).settle(70, "a", 2, LifeStep::Ack).ends("a", State::Done).is_fine();
 }
@@ -116,40 +116,40 @@ fn a_job_has_to_end() {
 fn a_lease_excludes_others_until_it_ends() {
     let again = |millis| granted().grant(millis, "a", 2).settle(millis, "a", 2, LifeStep::Ack);
     again(110).ends("a", State::Done).is_fine();
-    again(109).ends("a", State::Done).is_told("before its lease ended");
+    again(109).ends("a", State::Done).is_reported("before its lease ended");
     let (token, expires_at) = (LeaseToken::from_bits(1), at(300));
     let extended = granted().then(20, What::Extended { id: id("a"), token, expires_at });
     let again = extended.grant(299, "a", 2).settle(299, "a", 2, LifeStep::Ack);
-    again.ends("a", State::Done).is_told("before its lease ended");
+    again.ends("a", State::Done).is_reported("before its lease ended");
 }
 
 #[test]
 fn a_token_of_an_older_grant_is_worthless() {
     let stale = granted().grant(110, "a", 2).settle(100, "a", 1, LifeStep::Ack);
-    stale.ends("a", State::Done).is_told("accepted after the job was granted again");
+    stale.ends("a", State::Done).is_reported("accepted after the job was granted again");
     let late = granted().settle(110, "a", 1, LifeStep::Ack);
-    late.ends("a", State::Done).is_told("accepted after its lease ended");
+    late.ends("a", State::Done).is_reported("accepted after its lease ended");
     let unknown = granted().settle(20, "a", 7, LifeStep::Ack);
-    unknown.ends("a", State::Done).is_told("a token that no reserve answered");
+    unknown.ends("a", State::Done).is_reported("a token that no reserve answered");
     let token = LeaseToken::from_bits(1);
     let repeated = granted().then(20, What::SettledBefore { id: id("a"), token });
-    repeated.ends("a", State::Done).is_told("never made");
+    repeated.ends("a", State::Done).is_reported("never made");
 }
 
 #[test]
 fn tokens_and_deliveries_are_not_given_twice() {
     let gap = granted().grant(110, "a", 3).settle(120, "a", 3, LifeStep::Ack);
-    gap.ends("a", State::Done).is_told("the deliveries are [1, 3]");
+    gap.ends("a", State::Done).is_reported("the deliveries are [1, 3]");
     let twice = granted().put(vec![job("b")], Origin::Plain).grant(10, "b", 1);
-    twice.is_told("a token was granted twice");
+    twice.is_reported("a token was granted twice");
 }
 
 #[test]
 fn what_was_rolled_back_is_not_there() {
     let story = Story::default().then(0, What::RolledBack(id("a")));
     story.is_fine();
-    story.grant(10, "a", 1).is_told("its transaction was rolled back");
-    Story::default().ends("b", State::Done).grant(10, "b", 1).is_told("no enqueue stored it");
+    story.grant(10, "a", 1).is_reported("its transaction was rolled back");
+    Story::default().ends("b", State::Done).grant(10, "b", 1).is_reported("no enqueue stored it");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_finalizer_runs_after_its_parents() {
     let end = What::Settled { id: id("end"), token: LeaseToken::from_bits(9), step: LifeStep::Ack };
     ends(right.then(40, end)).is_fine();
     let early = flow().grant(10, "end", 1).settle(20, "end", 1, LifeStep::Ack);
-    ends(early).is_told("granted before its parent a was done");
+    ends(early).is_reported("granted before its parent a was done");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn the_jobs_of_an_expansion_are_stored_unless_the_job_was_cancelled() {
         let expanded = granted().settle(20, "a", 1, LifeStep::Expand).ends("a", State::Done);
         expanded.put(vec![job("x")], origin.clone())
     };
-    expanded().is_told("1 to 1 jobs are gone");
+    expanded().is_reported("1 to 1 jobs are gone");
     expanded().deed("a", Deed::Cancel).is_fine();
 }
 
@@ -200,5 +200,5 @@ fn a_key_is_answered_with_the_job_that_has_it() {
         story.grant(10, "a", 1).settle(20, "a", 1, LifeStep::Ack).ends("a", State::Done)
     };
     held("k").is_fine();
-    held("other").is_told("whose key it does not have");
+    held("other").is_reported("whose key it does not have");
 }

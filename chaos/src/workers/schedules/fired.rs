@@ -1,4 +1,4 @@
-//! Whether the slots of a schedule and the jobs that are stored agree.
+//! The comparison of the slots of a schedule with the stored jobs.
 
 #[cfg(test)]
 mod tests;

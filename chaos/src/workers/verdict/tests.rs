@@ -1,4 +1,4 @@
-//! Every promise that is checked can be broken: a log that breaks it is told.
+//! For every promise that is checked, a log that breaks it, which must be reported.
 
 use std::collections::HashMap;
 
@@ -71,7 +71,7 @@ impl Story {
     }
 
     #[track_caller]
-    fn is_told(&self, words: &str) {
+    fn is_reported(&self, words: &str) {
         let problems = self.judged(Some(State::Done)).problems;
         assert!(problems.iter().any(|problem| problem.contains(words)), "{problems:?}");
     }
@@ -87,7 +87,7 @@ fn what_was_acknowledged_is_done_and_ran() {
     for state in [None, Some(State::Ready)] {
         assert_eq!(done().judged(state).problems.len(), 1, "{state:?}");
     }
-    Story::default().is_told("done after 0 runs that succeeded");
+    Story::default().is_reported("done after 0 runs that succeeded");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_run_may_begin_when_the_one_before_has_ended_or_lost_its_lease() {
     let again = |at| Story::default().run(0, 1).run(at, 2).end(at + 10, 2).ack(at + 20, 2);
     again(LEASE_END).is_fine();
     again(LEASE_END - CLOCK_ERROR_US).is_fine();
-    again(LEASE_END - CLOCK_ERROR_US - 1).is_told("before the lease of the run before ended");
+    again(LEASE_END - CLOCK_ERROR_US - 1).is_reported("before the lease of the run before ended");
     let failed = Story::default().run(0, 1).then(5, What::End { delivery: 1, succeeded: false });
     failed.run(10, 2).end(20, 2).ack(30, 2).is_fine();
 }
@@ -106,7 +106,7 @@ fn a_lease_lasts_as_long_as_the_clock_of_the_store_says() {
     // Set forward, the clock ends a lease early. Set back, it ends the lease late.
     again(5).by_clock(2, LEASE_END).is_fine();
     let (soon, back) = (LEASE_END / 2, -2 * LEASE_END);
-    again(soon).by_clock(2, back).is_told("before the lease of the run before ended");
+    again(soon).by_clock(2, back).is_reported("before the lease of the run before ended");
     // The first worker gives up when no heartbeat was answered for as long as a lease.
     again(LEASE_END).by_clock(2, back).is_fine();
     // It was granted before the clock was set back, and starts after that.
@@ -125,7 +125,7 @@ fn a_heartbeat_counts_also_after_the_clock_was_set_back() {
             .end(at + 10, 2)
             .ack(at + 20, 2)
     };
-    again(LEASE_END).by_clock(2, back).is_told("before the lease of the run before ended");
+    again(LEASE_END).by_clock(2, back).is_reported("before the lease of the run before ended");
     again(LEASE_END + beat).by_clock(2, back).is_fine();
 }
 
@@ -152,13 +152,13 @@ fn a_heartbeat_keeps_others_away() {
     let extend = What::Extend { token: token(1), expires_at };
     let extended = Story::default().run(0, 1).then(beat, extend);
     let again = extended.run(LEASE_END, 2).end(LEASE_END + 10, 2).ack(LEASE_END + 20, 2);
-    again.is_told("before the lease of the run before ended");
+    again.is_reported("before the lease of the run before ended");
 }
 
 #[test]
 fn a_worker_that_lost_its_lease_changes_nothing() {
     let lost = Story::default().run(0, 1).run(LEASE_END, 2).end(LEASE_END + 5, 1);
-    lost.clone().ack(LEASE_END + 10, 1).is_told("settled it after it was lost");
+    lost.clone().ack(LEASE_END + 10, 1).is_reported("settled it after it was lost");
     let story = lost.end(LEASE_END + 10, 2).ack(LEASE_END + 20, 2);
     story.is_fine();
     assert_eq!(story.judged(Some(State::Done)).stale_tokens(), [(id(), token(1))]);
@@ -166,13 +166,13 @@ fn a_worker_that_lost_its_lease_changes_nothing() {
 
 #[test]
 fn a_job_ends_once() {
-    done().run(100, 2).end(110, 2).is_told("delivered after delivery 1 had ended it");
-    done().ack(30, 1).is_told("ended 2 times");
+    done().run(100, 2).end(110, 2).is_reported("delivered after delivery 1 had ended it");
+    done().ack(30, 1).is_reported("ended 2 times");
 }
 
 #[test]
 fn a_delivery_is_granted_and_started_once() {
-    done().then(5, What::Start { delivery: 1 }).is_told("started twice or ungranted");
-    Story::default().then(5, What::Start { delivery: 1 }).is_told("started twice or ungranted");
-    done().run(0, 1).is_told("a token was granted twice");
+    done().then(5, What::Start { delivery: 1 }).is_reported("started twice or ungranted");
+    Story::default().then(5, What::Start { delivery: 1 }).is_reported("started twice or ungranted");
+    done().run(0, 1).is_reported("a token was granted twice");
 }

@@ -1,4 +1,4 @@
-"""Workers: reserving jobs, running their handlers, recording what became of them."""
+"""Workers: reserving jobs, running their handlers, recording their outcomes."""
 
 from __future__ import annotations
 

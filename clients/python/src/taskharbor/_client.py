@@ -46,7 +46,7 @@ class NewJob:
     run_at: Optional[datetime] = None
     """Not before this time; it must have a time zone."""
     delay: Optional[float] = None
-    """Not before so many seconds have passed."""
+    """Not before this many seconds have passed."""
     priority: Optional[int] = None
     """Higher runs first. Defaults to 0."""
     lane: Optional[str] = None

@@ -1,4 +1,4 @@
-"""What can go wrong in a call, and what a handler raises to say what becomes of its job."""
+"""What can go wrong in a call, and what a handler raises to decide about its job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Discard(TaskHarborError):
 
 
 class Retry(TaskHarborError):
-    """Raised by a handler: the attempt has failed, and the next one runs ``after`` so many seconds.
+    """Raised by a handler: the attempt has failed, and the next one runs ``after`` this many seconds.
 
     Without ``after`` it is the same as any other exception: the delays grow with each attempt.
     """
@@ -49,7 +49,7 @@ class Retry(TaskHarborError):
 
 
 class Snooze(TaskHarborError):
-    """Raised by a handler: not now, run the job again in so many seconds. No attempt is charged."""
+    """Raised by a handler: not now, run the job again in this many seconds. No attempt is charged."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"snoozed for {seconds} s")
@@ -58,7 +58,7 @@ class Snooze(TaskHarborError):
 
 
 class Throttled(TaskHarborError):
-    """Raised by a handler: the service it calls asks to be left alone for so many seconds.
+    """Raised by a handler: the service it calls asks to be left alone for this many seconds.
 
     No attempt is charged, and the lane of the job, or its queue if it has none, is on hold for as long: a day at
     most.

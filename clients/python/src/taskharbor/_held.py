@@ -56,7 +56,7 @@ class Held:
     alone_until: float
     granted_at: float
     began_at: float
-    # What becomes of the job, once that is known; the handler may still run then.
+    # The outcome of the job, once it is decided; the handler may still run then.
     outcome: Optional[Outcome] = None
     # When the job is released although its handler has not ended.
     stop_at: Optional[float] = None
@@ -77,7 +77,7 @@ class Held:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is still open what becomes of it."""
+        """Whether its outcome is not decided yet."""
         return self.outcome is None and not self.is_over
 
 

@@ -135,7 +135,7 @@ class Connection:
             raise Unavailable(f"no answer from {self._server()}: {error}") from error
 
     def post_jobs(self, path: str, body: str, count: int, timeout: float) -> List[Dict[str, Any]]:
-        """Sends a call about so many jobs and answers what the server says about each."""
+        """Sends a call about this many jobs and answers what the server says about each."""
         answers: List[Dict[str, Any]] = self.post(path, body, timeout).get("jobs") or []
         if not _are_objects(answers) or len(answers) != count:
             raise Unavailable(f"{self._server()} gave an answer without all jobs: is it a TaskHarbor server?")

@@ -40,9 +40,9 @@ def keep(worker: Worker) -> None:
         sent = time.monotonic()
         reports = [held.job._progress for held in due]
         body = encode(_request(worker, due, reports, leaving), "the call")
-        patience = min((held.expires_at - sent for held in due), default=_CALL_SECONDS)
+        remaining = min((held.expires_at - sent for held in due), default=_CALL_SECONDS)
         try:
-            answers = connection.post_jobs("work/extend", body, len(due), max(0.5, min(patience, _CALL_SECONDS)))
+            answers = connection.post_jobs("work/extend", body, len(due), max(0.5, min(remaining, _CALL_SECONDS)))
         except TaskHarborError as error:
             failures += 1
             resume_at = time.monotonic() + backoff(failures, min(5.0, worker.settings.heartbeat / 2))

@@ -19,7 +19,7 @@ _MAX_HOLD_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What becomes of a job: one of ``ok``, ``error``, ``timeout``, ``snooze``, ``throttled``, ``release``."""
+    """The outcome of a job: one of ``ok``, ``error``, ``timeout``, ``snooze``, ``throttled``, ``release``."""
 
     kind: str
     text: str

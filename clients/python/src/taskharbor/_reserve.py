@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ._worker import Worker
 
 _CALL_SECONDS = 10.0
-# No more is reserved while so many outcomes wait for a store in trouble.
+# No more is reserved while this many outcomes wait for a store in trouble.
 _MAX_OUTCOMES = 1_000
-# After so many failures in a row the inputs of a job are given up.
+# After this many failures in a row the inputs of a job are given up.
 _MAX_INPUT_FAILURES = 10
 # What the server takes.
 MAX_SLOTS = 1_000
@@ -57,12 +57,12 @@ def reserve(worker: Worker, queue: str, slots: int, connection: Connection) -> N
 
 
 def _reserve_once(worker: Worker, queue: str, free: int, connection: Connection) -> None:
-    """Reserves jobs and starts them. Raises whatever is wrong with an answer, after starting the jobs that
-    can be read: the leases of the others end, and at last the server dead-letters them.
+    """Reserves jobs and starts them. Raises if a part of the answer cannot be read, after starting the other
+    jobs. The leases of the unreadable ones end, and after several times the server dead-letters them.
     """
     sent, wrong = time.monotonic(), None
-    patience = worker.settings.poll + _CALL_SECONDS
-    answer = connection.post("work/reserve", _request(worker, queue, free), patience)
+    call_seconds = worker.settings.poll + _CALL_SECONDS
+    answer = connection.post("work/reserve", _request(worker, queue, free), call_seconds)
     granted_at = sent + float(answer.get("granted_after_ms", 0)) / 1_000
     for granted in answer["jobs"]:
         try:
@@ -134,7 +134,7 @@ def _begin(worker: Worker, granted: Mapping[str, Any], granted_at: float) -> Non
         is_late = worker.phase != "working" or worker.is_alone(granted_at)
         worker.held.add(held)
         if is_late:
-            worker.give_back(held)
+            worker.release_unstarted(held)
             return
         worker.busy[job.queue] += 1
         worker.tallies[job.queue].begin(float(granted.get("waited_ms", 0)))
@@ -146,7 +146,7 @@ def _begin(worker: Worker, granted: Mapping[str, Any], granted_at: float) -> Non
         log.error("%r cannot be started: %s", job, error)
         with worker.lock:
             worker.busy[job.queue] -= 1
-            worker.give_back(held)
+            worker.release_unstarted(held)
 
 
 def _read_inputs(worker: Worker, held: Held) -> Dict[str, Any]:

@@ -1,6 +1,6 @@
 """The thread that records outcomes.
 
-Outcomes that come while a call is under way go together in the next one. What could not be sent is sent again
+Outcomes that arrive while a call is in flight are batched in the next one. A batch that fails is sent again
 while the lease lives. After a call that the server refused as a whole, or failed to answer because of an error of
 its own, each outcome is sent alone, so that one cannot hold up the others. Only a refusal changes an outcome.
 """
@@ -42,8 +42,8 @@ def settle(worker: Worker) -> None:
                 break
             leases = [held.lease for held in batch]
         body = '{"jobs":[' + ",".join(map(_item, batch, leases)) + "]}"
-        patience = min(held.expires_at for held in batch) - time.monotonic()
-        seconds = max(0.5, min(patience, call_seconds(body)))
+        remaining = min(held.expires_at for held in batch) - time.monotonic()
+        seconds = max(0.5, min(remaining, call_seconds(body)))
         try:
             answers = connection.post_jobs("work/settle", body, len(batch), seconds)
         except TaskHarborError as error:
@@ -61,7 +61,7 @@ def settle(worker: Worker) -> None:
                         held.refusals = max(held.refusals, 1)
                         held.resume_at = time.monotonic() + _MAX_PAUSE
                     elif not is_away:
-                        _single_out(worker, held, error, was_alone=len(batch) == 1)
+                        _retry_individually(worker, held, error, was_alone=len(batch) == 1)
                 # Their leases may be extended again.
                 worker.kept.notify()
             continue
@@ -122,7 +122,7 @@ def _take_batch(ready: List[Held]) -> List[Held]:
     return batch
 
 
-def _single_out(worker: Worker, held: Held, error: TaskHarborError, was_alone: bool) -> None:
+def _retry_individually(worker: Worker, held: Held, error: TaskHarborError, was_alone: bool) -> None:
     """The server refuses the call. Alone and refused again, the outcome becomes a failure, then is given up."""
     held.refusals += 1
     held.resume_at = time.monotonic() + backoff(held.refusals, _MAX_PAUSE)
@@ -144,7 +144,7 @@ def _take(worker: Worker, held: Held, lease: str, answer: Dict[str, Any]) -> Non
         held.resume_at = time.monotonic() + backoff(held.refusals + 1, _MAX_PAUSE)
     elif error.get("code") != "lease_lost":
         held_error = ApiError(200, str(error.get("code")), "an outcome is refused", str(error.get("message")))
-        _single_out(worker, held, held_error, was_alone=True)
+        _retry_individually(worker, held, held_error, was_alone=True)
     elif held.lease != lease:
         # The lease was extended meanwhile and has changed: the outcome is sent again with the new one.
         return

@@ -181,7 +181,7 @@ class Worker:
         self._end()
 
     def _is_drained(self) -> bool:
-        """Whether it is known of each job what becomes of it, and no more come."""
+        """Whether the outcome of each job is decided, and no more jobs come."""
         return not self.polls and not any(held.is_running for held in self.held)
 
     def _wait_idle(self, seconds: float, is_done: Callable[[], bool]) -> None:
@@ -224,7 +224,7 @@ class Worker:
         now = time.monotonic()
         return any(it.is_running and it.alone_until > now and it.granted_at < granted_at for it in self.held)
 
-    def give_back(self, held: Held) -> None:
+    def release_unstarted(self, held: Held) -> None:
         """Releases a job that was not started. The caller has the lock."""
         held.outcome, held.has_ended = released("unstarted"), True
         self.outcomes.notify()
@@ -239,7 +239,7 @@ class Worker:
     def _run(self, held: Held) -> None:
         try:
             outcome = success(held.handler.function(held.job))
-        except BaseException as error:  # Whatever a handler raises is what becomes of its job.
+        except BaseException as error:  # Every exception of a handler decides about its job.
             outcome = self._failed(held, error)
         self._ended_with(held, outcome)
 
@@ -271,7 +271,7 @@ class Worker:
             self.idle.notify_all()
 
     def _decide(self, held: Held, outcome: Outcome) -> None:
-        """Says what becomes of a job. The caller has the lock."""
+        """Decides the outcome of a job. The caller has the lock."""
         held.outcome = outcome
         self.tallies[held.job.queue].end((time.monotonic() - held.began_at) * 1_000, outcome)
         self.outcomes.notify()

@@ -1,5 +1,5 @@
-//! What commands that act on many jobs have in common: they say what they are about to do and to
-//! which jobs, and do it only after a confirmation.
+//! The common part of commands that act on many jobs: they show the action and the jobs, and act only after
+//! a confirmation.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},

@@ -78,7 +78,7 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
             "no case of this level has {only:?} in its group or name"
         )));
     }
-    let place = Place::find(url).await?;
+    let place = Target::find(url).await?;
     // What a case has to say when it fails is said by us.
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -137,13 +137,13 @@ fn report(
 }
 
 /// Where the cases run.
-enum Place {
+enum Target {
     Memory,
     Postgres { config: Box<Config>, prefix: String, used: Arc<AtomicUsize> },
     File { dir: std::path::PathBuf, used: Arc<AtomicUsize> },
 }
 
-impl Place {
+impl Target {
     async fn find(url: &Url) -> Outcome<Self> {
         let used = Arc::new(AtomicUsize::new(0));
         if url.is_memory() {
@@ -222,7 +222,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Target {
     fn drop(&mut self) {
         if let Self::File { dir, .. } = self {
             let _ = std::fs::remove_dir_all(dir);

@@ -30,7 +30,7 @@ const COUNTED: usize = 10_000;
 const DAY: Duration = Duration::from_secs(86_400);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// How long a check may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The lines of a check.
 type Checked = Result<Vec<Diagnosis>, DriverError>;
@@ -94,8 +94,8 @@ impl Report {
         what: &'static str,
         check: impl Future<Output = Result<T, DriverError>>,
     ) -> Option<T> {
-        let none = || DriverError::unavailable(format!("no answer within {}", span(PATIENCE)));
-        let answer = timeout(PATIENCE, check).await.unwrap_or_else(|_| Err(none()));
+        let none = || DriverError::unavailable(format!("no answer within {}", span(CHECK_TIMEOUT)));
+        let answer = timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(none()));
         answer.map_err(|error| self.0.push(failed(what, &error))).ok()
     }
 

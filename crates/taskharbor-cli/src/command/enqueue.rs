@@ -275,7 +275,7 @@ impl Template {
         set.check(&limits).map(drop).map_err(rejected)
     }
 
-    /// Stores a job for each payload; what became of each.
+    /// Stores a job for each payload; returns the result for each.
     async fn enqueue(
         &self,
         driver: &AnyDriver,
@@ -408,7 +408,7 @@ impl Progress {
         Self { jobs: 0, done: 0, of, is_shown }
     }
 
-    /// So many jobs more are stored, which were so much of what there is to do.
+    /// This many jobs more are stored, which were so much of what there is to do.
     fn add(&mut self, jobs: usize, done: usize) {
         self.jobs += jobs;
         self.done += done as u64;

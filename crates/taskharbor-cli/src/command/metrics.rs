@@ -1,4 +1,4 @@
-//! `taskharbor metrics`: what a store has waiting, for Prometheus.
+//! `taskharbor metrics`: the number of jobs that wait in a store, for Prometheus.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -260,7 +260,7 @@ async fn held(source: &Side, wait: bool, hold: &Hold) -> Outcome {
     }
 }
 
-/// The number of inflight jobs whose lease is over.
+/// The number of inflight jobs whose lease has ended.
 async fn expired(source: &Side) -> Outcome<usize> {
     let now = source.now().await?;
     let filter = taskharbor::Filter::all().state(taskharbor::State::Inflight);

@@ -1,4 +1,4 @@
-//! How much of its limits a queue uses, and which of its lanes are held back.
+//! The usage of the limits of a queue, and the lanes that are held back.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ use crate::{
 const LOOKED_AT: usize = 200;
 const SHOWN: usize = 3;
 const LISTED: usize = 20;
-/// With so many ready jobs, the lanes of a queue are not read: they would all be counted.
+/// With this many ready jobs, the lanes of a queue are not read: they would all be counted.
 const MANY: usize = 100_000;
 /// How many records are looked at for one of those jobs.
 const SCANNED: usize = 1_000;

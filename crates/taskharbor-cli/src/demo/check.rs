@@ -1,9 +1,9 @@
-//! Whether a run went as planned.
+//! The comparison of a run with the plan.
 
 use super::{
     finding::{Dead, Findings},
     job::report,
-    plan::{self, Fate, KINDS, Kind},
+    plan::{self, Ending, KINDS, Kind},
     progress::Seen,
 };
 
@@ -53,7 +53,7 @@ fn of_kind(kind: &Kind, findings: &Findings) -> Vec<String> {
     }
     let dead: Vec<&Dead> = findings.dead.iter().filter(|dead| dead.job_type == job_type).collect();
     differences.extend(number(&format!("{job_type}, in the DLQ"), dead.len(), kind.dead()));
-    if let Fate::Dies { attempts, reason } = kind.fate {
+    if let Ending::Dies { attempts, reason } = kind.ending {
         for dead in dead {
             let what = format!("{job_type}, attempts in the DLQ");
             differences.extend(number(&what, dead.attempts, attempts));
@@ -116,12 +116,12 @@ pub(crate) mod tests {
             }
             queues.push(counts);
         }
-        let dead = KINDS.iter().filter_map(|kind| match kind.fate {
-            Fate::Dies { attempts, reason } => {
+        let dead = KINDS.iter().filter_map(|kind| match kind.ending {
+            Ending::Dies { attempts, reason } => {
                 let (job_type, reason) = (kind.job_type.to_owned(), reason.to_owned());
                 Some(Dead { job_type, attempts, reason })
             }
-            Fate::Succeeds { .. } => None,
+            Ending::Succeeds { .. } => None,
         });
         let began = Timestamp::EPOCH.saturating_add(Duration::from_micros(1_300));
         let reports = Kind::of("report:build").unwrap().jobs;
@@ -150,7 +150,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whatever_is_not_as_planned_is_said() {
+    fn every_difference_from_the_plan_is_reported() {
         let email = |change: fn(&mut Seen)| {
             after(|found| change(found.kinds.get_mut("email:send").unwrap()))
         };

@@ -48,7 +48,7 @@ pub(crate) struct Display<W> {
 enum Left {
     /// Nothing of ours.
     Nothing,
-    /// So many lines of bars, to be drawn over.
+    /// This many lines of bars, to be drawn over.
     Bars(usize),
     /// Lines that stay.
     Lines,
@@ -113,7 +113,7 @@ impl<W: Write> Display<W> {
     }
 }
 
-/// Moves the cursor to the start of the line so many lines up.
+/// Moves the cursor to the start of the line this many lines up.
 fn up(lines: usize) -> String {
     format!("\r\x1b[{lines}A")
 }
@@ -162,7 +162,7 @@ fn shown(states: &StateCounts) -> impl Iterator<Item = (State, usize)> {
     names.into_iter().map(|state| (state, states.get(state)))
 }
 
-/// A bar of `width` for so many of `jobs`: what is done, then what is dead, then what is left.
+/// A bar of `width` for this many of `jobs`: what is done, then what is dead, then what is left.
 fn bar(width: usize, done: usize, dead: usize, jobs: usize) -> Cell {
     let part = |count: usize| (count * width).checked_div(jobs).unwrap_or(0).min(width);
     let (over, dead_part) = (part(done + dead), part(dead));

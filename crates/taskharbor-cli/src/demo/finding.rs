@@ -1,4 +1,4 @@
-//! [`Findings`]: what a run came to, as the store tells it.
+//! [`Findings`]: the result of a run, read from the store.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub(crate) struct Findings {
-    /// What became of each kind.
+    /// The result for each kind.
     pub(crate) kinds: Kinds,
     /// What the store counts in each queue.
     pub(crate) queues: Vec<QueueCounts>,
@@ -94,7 +94,7 @@ impl Crash {
 }
 
 impl Findings {
-    /// Asks the store and the handles what became of the jobs.
+    /// Asks the store and the handles for the states of the jobs.
     pub(crate) async fn gather(
         driver: &AnyDriver,
         enqueued: &Enqueued,

@@ -127,7 +127,7 @@ pub(crate) const fn report(number: u32) -> Report {
     Report { number, rows: 120 + number * 37 % 90 }
 }
 
-/// Waits for about so many milliseconds: three to five quarters of it, by the number.
+/// Waits for about this many milliseconds: three to five quarters of it, by the number.
 async fn works(millis: u32, number: u32) -> JobResult {
     let share = number.wrapping_mul(7_919) % 1_000;
     let millis = f64::from(millis) * (0.75 + f64::from(share) / 2_000.0);

@@ -1,4 +1,4 @@
-//! What the demo enqueues and what is to become of it: one table, by which the run is judged.
+//! The jobs of the demo and their expected ends: one table, with which the run is compared.
 //!
 //! The expected numbers are worked out from it; none is written down a second time.
 
@@ -13,23 +13,23 @@ pub(crate) struct Kind {
     pub(crate) queue: &'static str,
     /// How many of them there are.
     pub(crate) jobs: usize,
-    /// What becomes of each.
-    pub(crate) fate: Fate,
+    /// The expected end of each job.
+    pub(crate) ending: Ending,
     /// The same in a few words.
     pub(crate) words: &'static str,
 }
 
-/// What becomes of a job.
+/// The expected end of a job.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fate {
-    /// It succeeds after so many failures.
+pub(crate) enum Ending {
+    /// It succeeds after this many failures.
     Succeeds {
         /// How many.
         failures: usize,
     },
     /// It is dead-lettered.
     Dies {
-        /// After so many attempts.
+        /// After this many attempts.
         attempts: usize,
         /// For a reason that contains this.
         reason: &'static str,
@@ -39,7 +39,7 @@ pub(crate) enum Fate {
 /// How far ahead the one job is scheduled that is not to run at once.
 pub(crate) const AHEAD: Duration = Duration::from_secs(3);
 
-const SUCCEEDS: Fate = Fate::Succeeds { failures: 0 };
+const SUCCEEDS: Ending = Ending::Succeeds { failures: 0 };
 
 /// All kinds, in the order in which they are shown.
 pub(crate) const KINDS: [Kind; 10] = [
@@ -47,7 +47,7 @@ pub(crate) const KINDS: [Kind; 10] = [
     kind("image:resize", "media", 60, SUCCEEDS, "succeeds"),
     kind("report:build", "reports", 16, SUCCEEDS, "returns a report"),
     kind("reminder:send", "default", 1, SUCCEEDS, "is scheduled"),
-    kind("sms:send", "sms", 40, Fate::Succeeds { failures: 1 }, "fails once"),
+    kind("sms:send", "sms", 40, Ending::Succeeds { failures: 1 }, "fails once"),
     kind("webhook:call", "default", 1, dies(4, "connection refused"), "always fails"),
     kind("invoice:split", "default", 1, dies(3, "panicked: "), "panics each time"),
     kind("feed:import", "default", 1, dies(3, "timed out after "), "times out each time"),
@@ -59,14 +59,14 @@ const fn kind(
     job_type: &'static str,
     queue: &'static str,
     jobs: usize,
-    fate: Fate,
+    ending: Ending,
     words: &'static str,
 ) -> Kind {
-    Kind { job_type, queue, jobs, fate, words }
+    Kind { job_type, queue, jobs, ending, words }
 }
 
-const fn dies(attempts: usize, reason: &'static str) -> Fate {
-    Fate::Dies { attempts, reason }
+const fn dies(attempts: usize, reason: &'static str) -> Ending {
+    Ending::Dies { attempts, reason }
 }
 
 impl Kind {
@@ -77,9 +77,9 @@ impl Kind {
 
     /// How many of its jobs succeed in the end.
     pub(crate) const fn done(&self) -> usize {
-        match self.fate {
-            Fate::Succeeds { .. } => self.jobs,
-            Fate::Dies { .. } => 0,
+        match self.ending {
+            Ending::Succeeds { .. } => self.jobs,
+            Ending::Dies { .. } => 0,
         }
     }
 
@@ -90,9 +90,9 @@ impl Kind {
 
     /// How often its jobs are tried again, all together.
     pub(crate) const fn retries(&self) -> usize {
-        match self.fate {
-            Fate::Succeeds { failures } => self.jobs * failures,
-            Fate::Dies { attempts, .. } => self.jobs * (attempts - 1),
+        match self.ending {
+            Ending::Succeeds { failures } => self.jobs * failures,
+            Ending::Dies { attempts, .. } => self.jobs * (attempts - 1),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Kinds`]: what has become of the jobs so far, kind by kind, as the store tells it.
+//! [`Kinds`]: the states of the jobs so far, by kind, read from the store.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,7 +12,7 @@ pub(crate) fn over(kinds: &Kinds) -> usize {
     kinds.values().map(Seen::over).sum()
 }
 
-/// What has become of one kind of job.
+/// The states of one kind of job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// How many there are.

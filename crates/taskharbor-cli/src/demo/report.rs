@@ -32,7 +32,7 @@ pub(crate) fn lines(
     lines
 }
 
-/// What became of each kind.
+/// The result for each kind.
 fn kinds(findings: &Findings, palette: Palette) -> Vec<String> {
     let names = ["kind", "jobs", "done", "retries", "DLQ", "median", "max", "each of them"];
     let mut rows = vec![headings(&names)];
@@ -155,7 +155,7 @@ const WHY_SLOW: &str =
     "The handlers wait on purpose; `cargo xtask bench` shows what the store can do.";
 
 const NEXT: [&str; 3] = [
-    "Next: docs/guides/workers.md says what becomes of a job and when. DLQ is the",
+    "Next: docs/guides/workers.md explains each state of a job. DLQ is the",
     "dead-letter queue: what is not tried again. Programs to start from are in",
     "crates/taskharbor/examples/: cargo run -p taskharbor --example email",
 ];
@@ -199,7 +199,7 @@ mod tests {
     fn all_fits_eighty_columns_and_long_reasons_are_broken() {
         let size = Size { columns: 80, rows: 24 };
         let mut findings = as_planned();
-        findings.dead[1].reason = "failed 3 times, at last with: panicked: and so on ".repeat(3);
+        findings.dead[1].reason = "failed 3 times; last error: panicked: and so on ".repeat(3);
         let lines = lines(&findings, &[], &Terminal::with(Some(size), true));
         for line in &lines {
             assert!(line.chars().count() <= 80, "{line:?}");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_go_as_planned_is_said_and_no_hint_is_given() {
+    fn differences_from_the_plan_are_reported_without_next_steps() {
         let difference = "email:send, done: 239, planned 240".to_owned();
         let text = on(Terminal::with(None, false), &[difference]).join("\n");
         assert!(text.contains("not as planned.\n    email:send, done: 239, planned 240"), "{text}");

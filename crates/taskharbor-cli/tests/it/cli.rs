@@ -1,4 +1,4 @@
-//! What the command line answers.
+//! Parsing of the command line: help, versions and errors.
 
 use std::process::Output;
 

@@ -3,11 +3,11 @@
 use std::process::{Output, Stdio};
 
 use crate::{
-    plan::{Fate, KINDS, Kind},
+    plan::{Ending, KINDS, Kind},
     taskharbor,
 };
 
-/// The words of the line that says what became of this kind.
+/// The words of the report's line about this kind.
 fn row<'a>(text: &'a str, kind: &Kind) -> Vec<&'a str> {
     let lines = text.lines().filter(|line| line.split_whitespace().next() == Some(kind.job_type));
     // In the table of kinds each has a line, those in the DLQ another below.
@@ -15,7 +15,7 @@ fn row<'a>(text: &'a str, kind: &Kind) -> Vec<&'a str> {
 }
 
 #[test]
-fn everything_goes_as_planned_and_is_told_in_plain_text() {
+fn everything_goes_as_planned_and_is_reported_in_plain_text() {
     let Output { status, stdout, stderr } = taskharbor().arg("demo").output().unwrap();
     let text = String::from_utf8(stdout).unwrap();
     let errors = String::from_utf8(stderr).unwrap();
@@ -26,7 +26,7 @@ fn everything_goes_as_planned_and_is_told_in_plain_text() {
     for kind in &KINDS {
         let expected = [kind.jobs, kind.done(), kind.retries(), kind.dead()];
         assert_eq!(row(&text, kind)[1..5], expected.map(|number| number.to_string()), "{text}");
-        if let Fate::Dies { attempts, reason } = kind.fate {
+        if let Ending::Dies { attempts, reason } = kind.ending {
             let dead = text.lines().find(|line| {
                 let mut words = line.split_whitespace();
                 words.next() == Some(kind.job_type)

@@ -1,4 +1,4 @@
-//! What is particular to a file.
+//! Tests that apply to files only.
 
 use std::fs;
 
@@ -98,7 +98,7 @@ fn every_command_leaves_one_file_that_holds_everything() {
         (vec!["worker", "--builtin", "--until-idle"], 0),
         (vec!["stats", "--window", "0s"], 0),
         (vec!["list"], 0),
-        (vec!["inspect", "nobody"], 3),
+        (vec!["inspect", "unknown"], 3),
         (vec!["queue", "pause", "resting"], 0),
         (vec!["queue", "limit", "busy", "--inflight", "2"], 0),
         (vec!["queue", "hold", "busy", "--for", "1s"], 0),
@@ -240,7 +240,7 @@ fn an_older_store_says_its_version() {
 
 #[cfg(unix)]
 #[test]
-fn nobody_else_can_read_the_file() {
+fn other_users_cannot_read_the_file() {
     use std::os::unix::fs::PermissionsExt;
     let store = Store::new();
     let mode = fs::metadata(store.dir().join("jobs.db")).unwrap().permissions().mode();

@@ -149,7 +149,7 @@ fn queues_schedules_flows_and_workers_are_acted_on_over_http() {
     server.ok(&["flow", "cancel", id.trim()]);
     let flow = server.store.json(&["flow", "inspect", id.trim()]);
     assert_eq!(flow["state"], "cancelled", "{flow}");
-    server.ok(&["workers", "evict", "nobody"]);
+    server.ok(&["workers", "evict", "unknown"]);
     // The job of the schedule is ready, and nothing runs it.
     let doctor = server.run(&["doctor"]);
     assert_eq!(doctor.code, Some(4), "{doctor:?}");
@@ -209,7 +209,7 @@ fn the_doctor_says_what_a_viewer_may_not_look_at_and_looks_at_the_rest() {
 
 #[cfg(unix)]
 #[test]
-fn a_worker_that_is_killed_and_may_not_be_evicted_is_told_of() {
+fn a_killed_worker_that_may_not_be_evicted_is_reported() {
     let store = Store::new();
     let tokens = store.dir().join("tokens.json");
     let tokens = tokens.to_str().unwrap();

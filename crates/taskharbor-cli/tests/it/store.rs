@@ -28,7 +28,7 @@ impl Store {
         store
     }
 
-    /// A store that nobody has made.
+    /// A store whose file does not exist.
     pub(crate) fn missing(number: usize) -> Self {
         let dir = env::temp_dir().join(format!("taskharbor-cli-{}-{number}", process::id()));
         fs::create_dir_all(&dir).unwrap();

@@ -8,7 +8,7 @@ use crate::{
     start::worker,
 };
 
-/// Nobody can connect to the database of the server, and the connections on which workers listen end.
+/// Refuses new connections to the server's database, and ends the connections on which workers listen.
 const DEAF: &str = "ALTER DATABASE postgres ALLOW_CONNECTIONS false;
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE query ~ 'LISTEN|advisory' AND datname = 'postgres'";

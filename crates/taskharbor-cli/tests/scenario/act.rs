@@ -25,7 +25,7 @@ fn a_job_is_cancelled_and_lives_again() {
 fn of_several_jobs_each_is_answered() {
     let store = Store::new();
     let id = store.enqueue(&["t"]);
-    let answer = store.run(&["cancel", "nobody", &id, &id, "--json"]);
+    let answer = store.run(&["cancel", "unknown", &id, &id, "--json"]);
     assert_eq!(answer.code, Some(3), "{answer:?}");
     let lines: Vec<serde_json::Value> =
         answer.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -108,7 +108,7 @@ fn a_job_says_why_it_is_where_it_is() {
     assert_eq!(text.lines().count(), 1);
     store.ok(&["cancel", &scheduled]);
     assert_eq!(why(&scheduled), "cancelled");
-    let gone = store.run(&["why", "nobody"]);
+    let gone = store.run(&["why", "unknown"]);
     assert_eq!(gone.code, Some(3));
     assert!(gone.err.contains("never enqueued here"), "{gone:?}");
 }

@@ -1,4 +1,4 @@
-//! What is wrong is said, with what to do, and the right code.
+//! Errors are reported with advice and the right exit code.
 
 use super::{answer, program};
 use crate::store::Store;
@@ -74,7 +74,7 @@ fn bad_values_are_usage_errors_that_name_the_right_form() {
 fn an_error_is_one_json_object_if_that_was_asked_for() {
     let store = Store::new();
     for (args, code, name) in [
-        (vec!["inspect", "nobody", "--json"], 3, "not_found"),
+        (vec!["inspect", "unknown", "--json"], 3, "not_found"),
         (vec!["enqueue", "t", "--delay", "5", "--json"], 2, "usage"),
         (vec!["dlq", "purge", "some", "--json"], 3, "not_found"),
         (vec!["schedule", "show", "nosuch", "--json"], 3, "not_found"),

@@ -34,7 +34,7 @@ fn what_failed_is_listed_and_requeued_by_name() {
 }
 
 #[test]
-fn many_are_requeued_or_removed_only_when_told_to() {
+fn many_are_requeued_or_removed_only_after_confirmation() {
     let store = Store::new();
     let ids = dead(&store, 3);
     let all = ["dlq", "requeue", "--all"];

@@ -216,7 +216,7 @@ async fn a_queue_that_was_forgotten_and_a_late_schedule_are_found() {
 }
 
 #[tokio::test]
-async fn a_lane_that_is_full_is_told_with_how_long_its_jobs_wait() {
+async fn a_full_lane_is_reported_with_how_long_its_jobs_wait() {
     let ward = Ward::new().await;
     let mut limits = QueueLimits::new();
     limits.per_lane = Some(1);
@@ -264,7 +264,7 @@ async fn workers_that_are_overdue_stuck_or_share_a_name_are_found() {
 }
 
 #[tokio::test]
-async fn jobs_that_died_are_told_by_when_they_did() {
+async fn dead_lettered_jobs_are_reported_by_time() {
     let ward = Ward::new().await;
     let jobs = (0..4).map(|n| job("q", &format!("{n}"), "work")).collect();
     ward.enqueue(jobs, ward.ago(9 * DAY)).await;

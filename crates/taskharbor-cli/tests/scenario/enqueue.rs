@@ -136,7 +136,7 @@ fn waiting_prints_what_the_job_produced() {
 }
 
 #[test]
-fn what_is_wrong_with_a_line_is_told_as_json_if_that_was_asked_for() {
+fn the_error_of_a_line_is_json_if_that_was_asked_for() {
     let store = Store::new();
     let input = format!("1\n{}\n", "x".repeat(2 * 1024 * 1024));
     let answer =

@@ -77,9 +77,11 @@ fn a_flow_is_cancelled_whole() {
     let flow = store.json(&["flow", "inspect", &id]);
     // Three members, the join behind them, and what takes their outputs.
     assert_eq!((&flow["state"], &flow["members"]["cancelled"]), (&"cancelled".into(), &5.into()));
-    for args in
-        [["flow", "inspect", "nobody"], ["flow", "cancel", "nobody"], ["flow", "graph", "nobody"]]
-    {
+    for args in [
+        ["flow", "inspect", "unknown"],
+        ["flow", "cancel", "unknown"],
+        ["flow", "graph", "unknown"],
+    ] {
         assert_eq!(store.run(&args).code, Some(3), "{args:?}");
     }
 }

@@ -77,7 +77,7 @@ fn second_signal(name: &str, code: i32) {
     let pid = store.dir().join("pid");
     let id = store.enqueue(&["deaf", "--max-attempts", "1"]);
     let asked = store.dir().join("asked");
-    // Somebody who is asked to stop has three seconds for it.
+    // A program has three seconds to end after it was told to stop.
     let script = format!(
         "deaf=trap 'echo > {}' TERM; echo $$ > {}; while :; do sleep 1; done",
         asked.display(),
@@ -96,7 +96,7 @@ fn second_signal(name: &str, code: i32) {
 }
 
 #[test]
-fn a_worker_whose_words_nobody_reads_works_on_and_can_be_stopped() {
+fn a_worker_whose_output_is_not_read_works_on_and_can_be_stopped() {
     let store = Store::new();
     let noisy = store.enqueue(&["noisy"]);
     let after = store.enqueue(&["quiet"]);
@@ -154,7 +154,7 @@ fn a_worker_speaks_json_if_that_was_asked_for() {
 }
 
 #[test]
-fn a_type_that_nobody_takes_is_told_once() {
+fn a_type_without_a_handler_is_reported_once() {
     let store = Store::new();
     let ids = [store.enqueue(&["mystery"]), store.enqueue(&["mystery"])];
     let mut worker = store.command(&["worker", "--builtin"]);

@@ -45,7 +45,7 @@ fn nothing_that_a_terminal_acts_upon_is_ever_written() {
 }
 
 #[test]
-fn a_reader_who_leaves_is_not_told_off() {
+fn a_closed_pipe_is_not_an_error() {
     let store = Store::new();
     store.ok(&["enqueue", "t", "--count", "3000"]);
     let mut list = store.command(&["list", "--limit", "3000", "--json"]);

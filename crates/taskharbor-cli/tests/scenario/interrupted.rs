@@ -1,4 +1,4 @@
-//! `move` that does not come to its end, and what becomes of it.
+//! A `move` that is interrupted, and the state after it.
 
 use std::{
     fs,
@@ -44,7 +44,7 @@ impl Waiting {
     }
 
     /// Lets the job finish, and the worker.
-    fn let_go(&mut self) {
+    fn finish(&mut self) {
         fs::write(self.from.dir().join("go"), "").unwrap();
         signal(&self.worker, "-TERM");
         assert_eq!(self.worker.wait().unwrap().code(), Some(0));
@@ -68,7 +68,7 @@ fn a_move_that_is_interrupted_before_anything_was_moved_leaves_nothing_paused() 
         waiting.said.read_to_string(&mut said).unwrap();
         assert!(said.contains("interrupted (nothing was moved"), "{said}");
         assert_eq!((paused(&waiting.from), paused(&waiting.to)), (vec![], vec![]));
-        waiting.let_go();
+        waiting.finish();
     }
 }
 
@@ -134,7 +134,7 @@ fn a_move_that_was_killed_is_taken_up_again_and_lets_the_destination_go() {
     let mut waiting = Waiting::start();
     waiting.moving.kill().unwrap();
     waiting.moving.wait().unwrap();
-    waiting.let_go();
+    waiting.finish();
     let Waiting { from, to, .. } = waiting;
     assert_eq!(paused(&to), ["default"]);
     let again = from.run(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
@@ -187,7 +187,7 @@ fn of_two_moves_of_one_store_one_is_refused_and_the_other_is_not_disturbed() {
         assert!(second.err.contains("another move of this store is running"), "{second:?}");
     }
     assert!(paused(from).contains(&"default".to_owned()));
-    waiting.let_go();
+    waiting.finish();
     assert_eq!(waiting.moving.wait().unwrap().code(), Some(0));
     let left = paused(&waiting.from);
     assert!(

@@ -1,4 +1,4 @@
-//! `queue limit`, `queue hold`, `queue lanes`, and what other commands say about limits.
+//! `queue limit`, `queue hold`, `queue lanes`, and limits in the output of other commands.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,7 +13,7 @@ use taskharbor_core::{
 use super::schedule::{documented, keys};
 use crate::store::Store;
 
-/// Takes so many jobs of queue mail, as a worker does.
+/// Takes this many jobs of queue mail, as a worker does.
 async fn take(driver: &AnyDriver, count: usize) -> Vec<Leased> {
     let demands = vec![Demand::new(QueueName::new("mail").unwrap(), count)];
     let (holder, now) = (Holder::new("w1").unwrap(), driver.now().await.unwrap());

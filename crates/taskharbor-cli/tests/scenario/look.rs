@@ -122,7 +122,7 @@ fn a_job_is_shown_whole() {
     for part in ["dlq", "2 of 2 failed", "\"broken\"", "trace = 7", "attempt 2", "enqueued"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let whole = store.run(&["inspect", "nobody", "--json"]);
+    let whole = store.run(&["inspect", "unknown", "--json"]);
     assert_eq!((whole.code, &*whole.out), (Some(3), ""));
 }
 

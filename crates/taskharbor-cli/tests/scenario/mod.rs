@@ -1,4 +1,4 @@
-//! The command as its users run it, on whatever store the test program has chosen.
+//! The command as its users run it, on the kind of store that the test program has chosen.
 
 mod act;
 mod bad;

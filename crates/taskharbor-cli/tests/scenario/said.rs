@@ -1,4 +1,4 @@
-//! What a worker says on standard error, line by line, and waiting for it.
+//! The standard error of a worker, line by line, and waiting for a line.
 
 use std::{
     io::{BufRead, BufReader},
@@ -18,7 +18,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Reads whatever the process says to the end, so that it never waits for its reader.
+    /// Reads the process's output to the end, so that it never waits for its reader.
     pub(crate) fn by(process: &mut Child) -> Self {
         let said = BufReader::new(process.stderr.take().unwrap());
         let (sender, lines) = mpsc::channel();

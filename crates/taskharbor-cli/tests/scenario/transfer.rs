@@ -65,10 +65,8 @@ async fn filled() -> AnyDriver {
         .max_attempts(7)
         .priority(-3)
         .run_at(at(5_000));
-    let spent = job("spent-key")
-        .idempotency_key(key("given back"))
-        .key_hold(KeyHold::UntilDone)
-        .priority(9);
+    let spent =
+        job("spent-key").idempotency_key(key("released")).key_hold(KeyHold::UntilDone).priority(9);
     let plain = ["done", "retried", "dead", "requeued", "cancelled", "inflight", "asked"];
     let plain = plain.into_iter().map(|name| JobSet::from(job(name).priority(5)));
     put(&driver, plain.chain([spent.into(), rich.into(), job("ready").into()]).collect(), at(0))

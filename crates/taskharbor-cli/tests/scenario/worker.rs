@@ -80,7 +80,7 @@ fn a_quiet_worker_finishes_its_jobs_and_takes_no_more() {
 }
 
 #[test]
-fn a_job_of_an_unknown_type_is_dead_lettered_when_its_time_is_over() {
+fn a_job_of_an_unknown_type_is_dead_lettered_when_its_time_has_ended() {
     let store = Store::new();
     let unknown = store.enqueue(&["unknown"]);
     store.work(&["--builtin", "--missing-handler-wait", "0s"]);
@@ -270,7 +270,7 @@ fn heard_as_json(store: &Store, name: &str, args: &[&str]) -> (Child, Said) {
 }
 
 #[tokio::test]
-async fn a_name_that_is_shared_and_a_worker_that_is_evicted_are_told_of() {
+async fn a_shared_name_and_an_evicted_worker_are_reported() {
     let store = Store::new();
     let driver = store.open().await;
     let an_hour_ago = driver.now().await.unwrap().saturating_sub(Duration::from_secs(3_600));

@@ -103,9 +103,9 @@ fn a_worker_is_evicted_by_its_name() {
     fs::write(store.dir().join("go"), "").unwrap();
     until("the end", || store.state(&id) == "done");
     assert_eq!(store.inspect(&id)["deliveries"], 2);
-    let nobody = store.ok(&["workers", "evict", "nobody", "--json"]);
-    let nobody: Value = serde_json::from_str(&nobody).unwrap();
-    assert_eq!((&nobody["leases"], &nobody["was_alive"]), (&0.into(), &false.into()));
+    let unknown = store.ok(&["workers", "evict", "unknown", "--json"]);
+    let unknown: Value = serde_json::from_str(&unknown).unwrap();
+    assert_eq!((&unknown["leases"], &unknown["was_alive"]), (&0.into(), &false.into()));
     let invalid = store.run(&["workers", "evict", ""]);
     assert_eq!(invalid.code, Some(2), "{invalid:?}");
     assert!(invalid.err.contains("holder is empty"), "{invalid:?}");
@@ -171,7 +171,7 @@ fn probes_are_answered() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_of_and_no_worker_starts() {
+fn a_taken_port_is_an_error_and_no_worker_starts() {
     let store = Store::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

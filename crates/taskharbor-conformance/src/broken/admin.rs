@@ -1,4 +1,4 @@
-//! Mistakes in what people do and see.
+//! Mistakes in operations for operators.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use taskharbor_core::{
 
 use crate::{model::Model, reference::Behaviour};
 
-/// A page starts after so many jobs, however many have gone meanwhile.
+/// A page starts after this many jobs, however many have gone meanwhile.
 pub(super) struct ListsByOffset;
 
 impl Behaviour for ListsByOffset {

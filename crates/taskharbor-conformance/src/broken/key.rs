@@ -50,7 +50,7 @@ impl Behaviour for RequeueIgnoresKey {
     }
 }
 
-/// A key goes with the record of its job, whatever time it was to be held for.
+/// A key is removed with the record of its job, even if it was to be held for longer.
 pub(super) struct TimedKeyDiesWithRecord;
 
 impl Behaviour for TimedKeyDiesWithRecord {

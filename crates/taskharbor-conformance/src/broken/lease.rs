@@ -63,7 +63,7 @@ impl Behaviour for ReusesTokens {
     }
 }
 
-/// Takes back whatever has an old lease, without a look at the state.
+/// Reclaims every job with an old lease, without checking its state.
 pub(super) struct ReclaimsDone;
 
 impl Behaviour for ReclaimsDone {

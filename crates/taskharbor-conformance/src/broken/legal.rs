@@ -1,4 +1,4 @@
-//! Not broken: what a driver may do otherwise than ours.
+//! Drivers that are not broken, and differ from ours within the contract.
 
 use taskharbor_core::{
     DriverError, State, Timestamp,

@@ -35,7 +35,7 @@ fn reserve_with(
     answer
 }
 
-/// Gives the limit of a queue so many places more.
+/// Gives the limit of a queue this many places more.
 fn add_places(record: &mut LimitsRecord, places: usize) {
     if let Some(limit) = &mut record.limits.inflight {
         *limit = limit.saturating_add(u32::try_from(places).unwrap_or(u32::MAX));
@@ -86,7 +86,7 @@ impl Behaviour for PlaceNotFreedOnExpiry {
     }
 }
 
-/// A job that an operator requeues is granted whatever the limit.
+/// A requeued job is granted even if the limit is reached.
 pub(super) struct LimitIgnoredOnRequeue;
 
 impl Behaviour for LimitIgnoredOnRequeue {
@@ -280,7 +280,7 @@ impl Behaviour for FreedPlaceWakesNoWatch {
     }
 }
 
-/// Asks its callers to come back at once for a job whose lease is over, also while a limit holds it back.
+/// Asks its callers to come back at once for a job whose lease has ended, also while a limit holds it back.
 pub(super) struct AsksForExpiredLeases;
 
 impl Behaviour for AsksForExpiredLeases {

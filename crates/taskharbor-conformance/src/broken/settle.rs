@@ -155,7 +155,7 @@ impl Behaviour for ForgetsLastAnswer {
     }
 }
 
-/// A released job has no lease, and only jobs whose lease is over are looked for.
+/// A released job has no lease, and only jobs whose lease has ended are looked for.
 pub(super) struct ReleasedForever;
 
 impl Behaviour for ReleasedForever {

@@ -67,7 +67,7 @@ impl Behaviour for EvictsNamesakes {
     }
 }
 
-/// Leases that were over are counted with those that the eviction ends.
+/// Leases that had ended are counted with those that the eviction ends.
 pub(super) struct CountsExpiredLeases;
 
 impl Behaviour for CountsExpiredLeases {
@@ -78,7 +78,7 @@ impl Behaviour for CountsExpiredLeases {
     }
 }
 
-/// Leases that were over are moved to the time of the eviction.
+/// Leases that had ended are moved to the time of the eviction.
 pub(super) struct MovesExpiredLeases;
 
 impl Behaviour for MovesExpiredLeases {
@@ -271,7 +271,7 @@ impl Behaviour for AnnounceStartsOver {
     }
 }
 
-/// A worker has one record, whatever its starts.
+/// All starts of a worker share one record.
 pub(super) struct OneRecordForEachName;
 
 impl Behaviour for OneRecordForEachName {

@@ -1,4 +1,4 @@
-//! What people do to jobs, one or many at a time.
+//! Actions of operators on jobs, one or many at a time.
 
 use taskharbor_core::{
     Admin, DriverError, JobId, State,

@@ -25,11 +25,11 @@ group! {
         a_job_that_is_unknown_is_not_cancelled ["CAN-1" "CAN-8"]
         the_holder_of_a_cancelled_job_is_told_when_it_extends ["CAN-2"]
         an_ack_wins_over_the_mark ["CAN-3"]
-        a_marked_job_given_back_is_cancelled ["CAN-4"]
+        a_marked_job_that_is_released_is_cancelled ["CAN-4"]
         a_marked_job_that_fails_is_cancelled_with_its_failure ["CAN-4"]
         a_marked_job_whose_lease_ends_is_cancelled_by_reserve ["CAN-4" "LEA-5"]
         a_mark_does_not_outlive_its_job ["CAN-2" "REQ-1"]
-        a_job_whose_lease_is_over_is_cancelled_at_once ["CAN-6"]
+        a_job_whose_lease_has_ended_is_cancelled_at_once ["CAN-6"]
         a_job_released_with_a_time_keeps_it_when_it_is_cancelled ["CAN-1" "SET-4"]
         a_mark_racing_an_ack_never_undoes_it ["CAN-9" "CAN-3"]
     }
@@ -121,7 +121,7 @@ async fn an_ack_wins_over_the_mark(t: DriverUnderTest) {
     assert!(!record.cancel_requested);
 }
 
-async fn a_marked_job_given_back_is_cancelled(t: DriverUnderTest) {
+async fn a_marked_job_that_is_released_is_cancelled(t: DriverUnderTest) {
     for (n, run_at) in [None, Some(at(9))].into_iter().enumerate() {
         let text = format!("a{n}");
         t.put(job(&text), T0).await;
@@ -212,7 +212,7 @@ async fn a_mark_does_not_outlive_its_job(t: DriverUnderTest) {
     assert_eq!(t.state("a", T0).await, Ready);
 }
 
-async fn a_job_whose_lease_is_over_is_cancelled_at_once(t: DriverUnderTest) {
+async fn a_job_whose_lease_has_ended_is_cancelled_at_once(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let expired = leased.lease.expires_at;

@@ -1,4 +1,4 @@
-//! After the end: a closed driver, and the store's own time.
+//! A closed driver, and the store's own time.
 
 use std::{fmt::Debug, time::Duration};
 

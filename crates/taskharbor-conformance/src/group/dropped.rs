@@ -40,7 +40,7 @@ group! {
 /// After how many polls calls are dropped.
 const POLLS: [usize; 8] = [0, 1, 2, 3, 5, 10, 50, 200];
 
-/// Polls a call so often, then drops it; others get their turn in between.
+/// Polls a call this often, then drops it; others get their turn in between.
 async fn abandon(call: impl Future, polls: usize) {
     let mut call = pin!(call);
     for _ in 0..polls {

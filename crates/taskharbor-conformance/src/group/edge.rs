@@ -58,11 +58,11 @@ async fn the_last_ack_makes_the_dependant_ready_in_the_same_step(t: DriverUnderT
     assert_eq!(waiting.parents, ids(&["a"]));
     assert_eq!(waiting.pending, 1);
     t.run("a", ack(), at(7)).await;
-    let let_go = t.record("b", at(7)).await;
-    assert_eq!(let_go.state, State::Ready);
-    assert_eq!(let_go.due_at, Some(at(7)));
-    assert_eq!(let_go.parents, ids(&["a"]));
-    assert_eq!(let_go.pending, 0);
+    let unblocked = t.record("b", at(7)).await;
+    assert_eq!(unblocked.state, State::Ready);
+    assert_eq!(unblocked.due_at, Some(at(7)));
+    assert_eq!(unblocked.parents, ids(&["a"]));
+    assert_eq!(unblocked.pending, 0);
 }
 
 async fn one_ack_unblocks_all_dependants_in_the_order_given(t: DriverUnderTest) {

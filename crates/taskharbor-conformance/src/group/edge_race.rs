@@ -1,4 +1,4 @@
-//! Flows under many hands: whatever happens at once happens once.
+//! Concurrent calls on the same flow: each change takes effect exactly once.
 
 use taskharbor_core::{
     NewJob, State,
@@ -27,7 +27,7 @@ group! {
 const ROUNDS: usize = 12;
 const MEMBERS: usize = 12;
 
-/// So many jobs, and one after all of them.
+/// This many jobs, and one after all of them.
 fn chord(round: usize) -> (Vec<NewJob>, String) {
     let names: Vec<String> = (0..MEMBERS).map(|n| format!("{round}-{n}")).collect();
     let end = format!("{round}-end");

@@ -209,7 +209,7 @@ async fn a_call_with_too_many_jobs_fails_as_a_whole(t: DriverUnderTest) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-/// So many jobs with a payload of 1 MiB, after a first one that makes their set bad.
+/// This many jobs with a payload of 1 MiB, after a first one that makes their set bad.
 fn mebibytes(count: usize) -> JobSet {
     let mebibyte = Blob::from(vec![b'x'; 1024 * 1024]);
     let mut jobs = vec![bad("bad")];

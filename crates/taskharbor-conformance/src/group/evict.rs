@@ -1,4 +1,4 @@
-//! Eviction: the leases of a worker end now, as if their time were over.
+//! Eviction: the leases of a worker end now, as if their time had ended.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ group! {
         a_job_whose_lease_ended_and_was_extended_before_is_next ["EVI-1" "LEA-2" "ORD-1"]
         an_eviction_goes_by_the_time_it_is_given ["EVI-1" "TIM-1"]
         leases_of_other_holders_stay ["EVI-2" "JOB-3"]
-        leases_that_are_over_are_not_counted ["EVI-2"]
+        leases_that_have_ended_are_not_counted ["EVI-2"]
         leases_in_all_queues_priorities_and_lanes_are_ended_and_counted ["EVI-1" "EVI-2"]
         any_number_of_leases_is_ended ["EVI-1" "EVI-2"]
         a_worker_without_leases_has_none_to_end ["EVI-2"]
@@ -171,7 +171,7 @@ async fn leases_of_other_holders_stay(t: DriverUnderTest) {
     }
 }
 
-async fn leases_that_are_over_are_not_counted(t: DriverUnderTest) {
+async fn leases_that_have_ended_are_not_counted(t: DriverUnderTest) {
     t.put_all(["over", "over now", "valid", "longer"].map(job), T0).await;
     t.take_the_as("w", "over", T0).await;
     t.take_the_as("w", "over now", at(40)).await;

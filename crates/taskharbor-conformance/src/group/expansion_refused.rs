@@ -33,13 +33,13 @@ group! {
         expansions_of_one_call_that_share_an_id_are_not_both_applied ["EXP-3" "SET-9" "REF-3"]
         an_expansion_of_ten_thousand_jobs_is_applied ["EXP-3" "EXP-1"]
         an_expansion_of_more_than_ten_thousand_jobs_is_refused ["EXP-3"]
-        an_expansion_after_the_lease_is_over_is_refused ["LEA-1" "EXP-1"]
+        an_expansion_after_the_end_of_the_lease_is_refused ["LEA-1" "EXP-1"]
         a_worker_that_lost_its_lease_cannot_expand ["LEA-10"]
         a_fault_of_the_expansion_itself_is_named_before_one_of_the_lease ["REF-1"]
         a_fault_of_the_lease_is_named_before_a_stored_job ["REF-1"]
         an_expansion_under_a_cancel_mark_ends_as_cancelled ["CAN-4" "POL-2"]
         a_plain_jobs_expansion_under_a_cancel_mark_makes_no_flow ["CAN-5"]
-        a_marked_job_is_cancelled_whatever_its_expansion_meets ["CAN-5" "REF-1"]
+        a_marked_job_is_cancelled_even_if_its_expansion_is_refused ["CAN-5" "REF-1"]
     }
 }
 
@@ -61,7 +61,7 @@ async fn refuses(t: &DriverUnderTest, expansion: Transition, reason: Rejected) {
     assert_eq!(t.state("end", T0).await, State::Ready);
 }
 
-/// So many jobs, and the last waits for all others.
+/// This many jobs, and the last waits for all others.
 fn wide(count: usize) -> Vec<NewJob> {
     let mut jobs: Vec<NewJob> = (1..count).map(|n| job(&format!("x{n}"))).collect();
     let parents: Vec<_> = jobs.iter().map(|job| job.id.clone()).collect();
@@ -166,7 +166,7 @@ async fn an_expansion_of_more_than_ten_thousand_jobs_is_refused(t: DriverUnderTe
     refuses(&t, expansion, Rejected::ExpansionTooLarge { count: 10_001 }).await;
 }
 
-async fn an_expansion_after_the_lease_is_over_is_refused(t: DriverUnderTest) {
+async fn an_expansion_after_the_end_of_the_lease_is_refused(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     let as_it_was = t.snapshot(at(60)).await;
@@ -232,7 +232,7 @@ async fn a_plain_jobs_expansion_under_a_cancel_mark_makes_no_flow(t: DriverUnder
     assert_eq!(stored.records[0].job.flow, None);
 }
 
-async fn a_marked_job_is_cancelled_whatever_its_expansion_meets(t: DriverUnderTest) {
+async fn a_marked_job_is_cancelled_even_if_its_expansion_is_refused(t: DriverUnderTest) {
     t.put_all([job("a"), job("stored")], T0).await;
     let leased = t.take_the("a", T0).await;
     t.act("a", Action::Cancel, T0).await;

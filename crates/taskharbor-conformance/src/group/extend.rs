@@ -25,7 +25,7 @@ group! {
         another_has_the_job_at_the_new_end ["LEA-7" "RES-4"]
         only_the_token_of_the_answer_counts ["LEA-8"]
         many_leases_are_extended_in_one_call ["LEA-7" "LEA-8"]
-        a_lease_that_is_none_is_refused_and_changes_nothing ["TIM-3"]
+        an_invalid_lease_duration_is_refused_and_changes_nothing ["TIM-3"]
         a_lease_may_be_extended_to_the_last_instant ["TIM-3" "LEA-7"]
         nothing_is_extended_by_an_empty_call ["LEA-8"]
         progress_is_kept_until_other_is_given ["LEA-9"]
@@ -132,7 +132,7 @@ async fn many_leases_are_extended_in_one_call(t: DriverUnderTest) {
     t.apply_all(&kept, ack(), at(89)).await;
 }
 
-async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: DriverUnderTest) {
+async fn an_invalid_lease_duration_is_refused_and_changes_nothing(t: DriverUnderTest) {
     t.put_all([job("a"), job("late").run_at(before(Timestamp::MAX))], T0).await;
     let leased = t.take_the("a", T0).await;
     let past_the_end = Timestamp::MAX.since(at(1)) + TICK;

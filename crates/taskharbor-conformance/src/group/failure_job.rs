@@ -28,7 +28,7 @@ group! {
         a_failure_job_runs_when_the_lease_of_its_marked_parent_ends ["FAI-1" "LEA-5"]
         a_failure_job_runs_when_its_marked_parent_is_released ["FAI-1" "CAN-4"]
         a_failure_job_waits_for_its_own_time_too ["FAI-1" "FLO-1"]
-        a_failure_job_reads_the_failure_whatever_becomes_of_its_parent ["FAI-1" "OUT-1"]
+        a_failure_job_reads_the_failure_even_after_a_requeue_of_its_parent ["FAI-1" "OUT-1"]
         a_failure_job_is_not_needed_when_its_parent_is_done ["FAI-2" "FLO-7"]
         a_failure_job_of_a_join_is_not_needed_when_the_join_is_done ["FAI-2" "FLO-6"]
         a_failure_job_of_a_step_in_the_middle_leaves_the_flow_to_go_on ["FAI-2" "FLO-1"]
@@ -139,7 +139,7 @@ async fn a_failure_job_waits_for_its_own_time_too(t: DriverUnderTest) {
     t.take_the("f", at(9)).await;
 }
 
-async fn a_failure_job_reads_the_failure_whatever_becomes_of_its_parent(t: DriverUnderTest) {
+async fn a_failure_job_reads_the_failure_even_after_a_requeue_of_its_parent(t: DriverUnderTest) {
     t.put_flow([job("a"), failure_job("f", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), T0).await;

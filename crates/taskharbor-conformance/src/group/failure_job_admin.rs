@@ -25,7 +25,7 @@ group! {
         cancelling_a_flow_cancels_its_failure_jobs ["FAI-6" "CAN-7"]
         a_failure_job_that_was_not_needed_is_requeued_only_when_detached ["FAI-7" "REQ-5"]
         a_detached_failure_job_may_expand ["FAI-7" "REQ-5" "EXP-1"]
-        a_failure_job_that_failed_is_requeued_whatever_became_of_the_tail ["REQ-1" "REQ-4" "FAI-8"]
+        a_failed_failure_job_is_requeued_in_every_state_of_the_tail ["REQ-1" "REQ-4" "FAI-8"]
         a_cancelled_failure_job_learns_what_became_of_its_parents ["FAI-1" "FAI-7" "REQ-3"]
         a_flow_is_pruned_with_its_failure_jobs ["PRU-4" "FAI-1"]
     }
@@ -82,7 +82,7 @@ async fn a_detached_failure_job_may_expand(t: DriverUnderTest) {
     assert_eq!(t.flow_state("f", T0).await, FlowState::Done);
 }
 
-async fn a_failure_job_that_failed_is_requeued_whatever_became_of_the_tail(t: DriverUnderTest) {
+async fn a_failed_failure_job_is_requeued_in_every_state_of_the_tail(t: DriverUnderTest) {
     let jobs = [job("a"), failure_job("f", &["a"]), child("end", &["a"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;

@@ -34,7 +34,7 @@ group! {
 
 const MANY: usize = 10_000;
 
-/// So many jobs, a join of all of them, and one behind it.
+/// This many jobs, a join of all of them, and one behind it.
 fn chord(prefix: &str, count: usize) -> Vec<NewJob> {
     let names: Vec<String> = (0..count).map(|n| format!("{prefix}{n:06}")).collect();
     let mut jobs: Vec<NewJob> = names.iter().map(|name| job(name)).collect();
@@ -132,7 +132,7 @@ async fn a_batch_of_acks_and_failures_of_one_flow_is_dealt_with_in_order(t: Driv
 async fn a_batch_of_acks_with_refused_ones_among_them_counts_the_others(t: DriverUnderTest) {
     t.put_flow(chord("", 6), T0).await;
     let stale = t.take_many(6, T0).await;
-    // Two of them are taken over when their leases are over, and one of those is done by then.
+    // Two of them are taken over when their leases have ended, and one of those is done by then.
     let over = at(60);
     let current = t.take_many(2, over).await;
     t.apply(&current[0], ack(), over).await;

@@ -1,4 +1,4 @@
-//! What is no flow: rejected for its shape, with nothing of it stored.
+//! Sets that are not flows: rejected for their shape, with nothing stored.
 
 use taskharbor_core::{NewJob, driver::Enqueued, error::Rejected, job::JobSet};
 

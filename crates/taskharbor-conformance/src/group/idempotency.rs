@@ -25,7 +25,7 @@ group! {
         no_two_pairs_are_taken_for_one ["KEY-2"]
         keys_are_compared_byte_for_byte ["KEY-2" "JOB-3"]
         names_of_the_greatest_length_are_told_apart_by_their_last_byte ["KEY-2" "JOB-3"]
-        a_key_is_held_whatever_the_state_of_its_job ["KEY-3" "KEY-5"]
+        a_key_is_held_in_every_state_of_its_job ["KEY-3" "KEY-5"]
         a_purged_job_gives_its_key_back ["KEY-3"]
         a_pruned_job_gives_its_key_back ["KEY-3" "PRU-3"]
         a_key_until_done_is_free_as_soon_as_its_job_is ["KEY-4"]
@@ -33,7 +33,7 @@ group! {
         how_long_a_key_is_held_is_the_holders_to_say ["KEY-3" "KEY-4"]
         a_key_taken_by_another_is_not_freed_with_its_first_job ["KEY-3" "KEY-4"]
         a_job_does_not_collide_with_itself_on_any_way ["KEY-5"]
-        a_requeued_job_frees_its_key_when_it_is_done_at_last ["KEY-4" "KEY-5"]
+        a_requeued_job_frees_its_key_when_it_is_done ["KEY-4" "KEY-5"]
         a_key_repeated_inside_one_call_is_existing ["KEY-1" "ENQ-5"]
         a_rejected_set_does_not_take_its_keys ["KEY-1" "ENQ-2"]
         racing_enqueues_with_one_key_store_one_job ["KEY-6"]
@@ -183,7 +183,7 @@ async fn names_of_the_greatest_length_are_told_apart_by_their_last_byte(t: Drive
     }
 }
 
-async fn a_key_is_held_whatever_the_state_of_its_job(t: DriverUnderTest) {
+async fn a_key_is_held_in_every_state_of_its_job(t: DriverUnderTest) {
     for state in t.job_states() {
         let name = state.as_str();
         t.bring(job_in(name, name).idempotency_key(key("k")), state).await;
@@ -257,7 +257,7 @@ async fn a_job_does_not_collide_with_itself_on_any_way(t: DriverUnderTest) {
     assert_eq!(t.put(keyed("b", "k"), at(400)).await, existing("a"));
 }
 
-async fn a_requeued_job_frees_its_key_when_it_is_done_at_last(t: DriverUnderTest) {
+async fn a_requeued_job_frees_its_key_when_it_is_done(t: DriverUnderTest) {
     t.bring(until_done("a", "k"), State::Dlq).await;
     t.act("a", requeue(), at(1)).await;
     assert_eq!(t.put(until_done("b", "k"), at(1)).await, existing("a"));
@@ -348,7 +348,7 @@ async fn enqueues_racing_the_ack_that_frees_a_key_store_at_most_one(t: DriverUnd
         let known =
             |it: &&Enqueued| it.id() == &id(&first) || new.iter().any(|n| n.id() == it.id());
         assert_eq!(answers.iter().filter(known).count(), answers.len());
-        // Whatever was stored is out of the way of the next round.
+        // Takes all stored jobs, so that the next round starts empty.
         t.take_order(T0).await;
     }
 }

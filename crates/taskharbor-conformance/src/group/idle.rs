@@ -1,4 +1,4 @@
-//! What Reserve says about when to ask again while jobs wait and none of them may be granted.
+//! `next_due` of a reserve while jobs wait and none of them may be granted.
 //!
 //! A worker that is told to ask again at once does so for ever, and looks like one that the store does not serve. A driver
 //! may have such an answer for a moment. So each case asks twice, and the second answer counts.

@@ -1,4 +1,4 @@
-//! What a job takes as its input.
+//! The inputs of jobs.
 
 use taskharbor_core::{
     Driver, State,

@@ -1,4 +1,4 @@
-//! What people see: single jobs, lists of them, and counts.
+//! Reads for operators: single jobs, lists of jobs, and counts.
 
 use std::time::Duration;
 

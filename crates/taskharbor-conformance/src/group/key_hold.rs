@@ -1,4 +1,4 @@
-//! How long an idempotency key is held: until the job is terminal, or for a time of its own.
+//! Holds of idempotency keys: until the job is terminal, or for a time of its own.
 
 use std::time::Duration;
 

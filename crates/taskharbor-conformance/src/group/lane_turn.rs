@@ -22,7 +22,7 @@ group! {
         a_turn_goes_on_in_other_priorities ["LAN-2"]
         another_weight_counts_from_the_next_job_on ["LAN-2" "LIM-8"]
         the_jobs_of_a_lane_come_in_their_order ["LAN-3" "ORD-1"]
-        a_higher_priority_comes_first_in_whatever_lane ["ORD-1" "LAN-2"]
+        a_higher_priority_comes_first_in_any_lane ["ORD-1" "LAN-2"]
         a_small_lane_is_served_beside_a_backlog ["LAN-2" "LAN-4"]
         jobs_without_a_lane_do_not_starve ["LAN-2"]
         a_lane_without_a_job_to_grant_is_passed_by ["LAN-2" "LAN-4"]
@@ -135,7 +135,7 @@ async fn the_jobs_of_a_lane_come_in_their_order(t: DriverUnderTest) {
     assert_eq!(t.take_each(9, at(9)).await, ["2", "5", "1", "3", "4", "late"]);
 }
 
-async fn a_higher_priority_comes_first_in_whatever_lane(t: DriverUnderTest) {
+async fn a_higher_priority_comes_first_in_any_lane(t: DriverUnderTest) {
     put_lanes(&t, &[("a", 2), ("b", 2)]).await;
     let high: Vec<NewJob> = (1..=3).map(|n| in_lane("z", &format!("z{n}")).priority(1)).collect();
     t.put_all(high, T0).await;

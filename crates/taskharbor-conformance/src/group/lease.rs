@@ -1,4 +1,4 @@
-//! The end of a lease: what its holder may do until then, and what becomes of the job.
+//! The end of a lease: what its holder may do until then, and the next grant of the job.
 
 use taskharbor_core::{
     Admin, State, Timestamp,
@@ -28,12 +28,12 @@ group! {
         a_granted_job_says_when_it_became_available ["JOB-8" "ORD-2"]
         a_reclaimed_job_stands_between_its_old_position_and_the_end_of_its_lease
             ["LEA-2" "ORD-1" "JOB-8"]
-        a_job_whose_lease_is_over_goes_before_one_that_fell_due_after_it ["LEA-2" "LEA-3"]
+        a_job_whose_lease_has_ended_goes_before_one_that_fell_due_after_it ["LEA-2" "LEA-3"]
         a_released_job_keeps_the_position_that_its_reclaim_gave_it ["LEA-2" "SET-4" "ORD-3"]
         any_number_of_expired_jobs_is_granted_again ["LEA-2" "JOB-8"]
         reserve_goes_no_further_than_its_demand ["LEA-3" "RES-5"]
         only_the_demanded_queues_are_reclaimed ["LEA-3"]
-        only_leases_that_are_over_are_reclaimed ["LEA-3"]
+        only_leases_that_have_ended_are_reclaimed ["LEA-3"]
         a_reclaimed_job_competes_in_the_same_call ["LEA-2"]
         expirations_are_counted_and_attempts_are_not ["LEA-4" "LEA-6" "LEA-12"]
         leases_that_no_worker_marked_count_once ["LEA-12"]
@@ -168,7 +168,7 @@ async fn a_reclaimed_job_stands_between_its_old_position_and_the_end_of_its_leas
     assert_eq!(order, ["before", first[0], first[1], "after"]);
 }
 
-async fn a_job_whose_lease_is_over_goes_before_one_that_fell_due_after_it(t: DriverUnderTest) {
+async fn a_job_whose_lease_has_ended_goes_before_one_that_fell_due_after_it(t: DriverUnderTest) {
     t.put(job("hung"), T0).await;
     t.take_the("hung", T0).await;
     t.put(job("urgent").priority(1), at(70)).await;
@@ -261,7 +261,7 @@ async fn only_the_demanded_queues_are_reclaimed(t: DriverUnderTest) {
     assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
 }
 
-async fn only_leases_that_are_over_are_reclaimed(t: DriverUnderTest) {
+async fn only_leases_that_have_ended_are_reclaimed(t: DriverUnderTest) {
     t.put_all(["a", "b"].map(job), T0).await;
     t.take_the("a", T0).await;
     t.take_the("b", after(T0)).await;

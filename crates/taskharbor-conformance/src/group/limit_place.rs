@@ -23,7 +23,7 @@ group! {
     limit_place {
         every_settlement_frees_the_place ["LIM-5"]
         settlements_of_one_call_free_their_places ["LIM-5"]
-        a_lease_that_is_over_has_no_place ["LIM-5" "LIM-1" "RES-4"]
+        a_lease_that_has_ended_has_no_place ["LIM-5" "LIM-1" "RES-4"]
         an_extended_lease_keeps_its_place ["LIM-1" "LEA-7"]
         a_holder_that_lost_its_lease_frees_no_place ["LIM-5" "LEA-10"]
         a_repeated_ack_frees_no_second_place ["LIM-5" "SET-6"]
@@ -111,7 +111,7 @@ async fn an_expansion_frees_the_place(t: DriverUnderTest) {
     assert_eq!(t.take_texts(9, T0).await, ["2"]);
 }
 
-async fn a_lease_that_is_over_has_no_place(t: DriverUnderTest) {
+async fn a_lease_that_has_ended_has_no_place(t: DriverUnderTest) {
     t.limit(QueueLimits::new().inflight(2).per_lane(1)).await;
     t.put_all(jobs_of("a", 1).into_iter().chain(jobs_of("b", 2)), T0).await;
     assert_eq!(t.take_texts(9, T0).await, ["a1", "b1"]);

@@ -161,7 +161,7 @@ async fn crashes_and_late_settlements_keep_the_limit(t: DriverUnderTest) {
         });
         at_once(racing).await;
     }
-    // Whatever was left behind, all places can be had.
+    // In the end no place is lost: all can be taken again.
     let jobs = t.take_many(100, at(600)).await;
     assert_eq!(jobs.len(), LIMIT);
 }
@@ -178,7 +178,7 @@ async fn crash(
     for step in 0..6 {
         let stale = late.lock().expect("no panic while it is locked").pop();
         if let Some(stale) = stale.filter(|stale| stale.lease.expires_at <= now) {
-            let refused = t.settle(&stale, ack(), now).await.expect_err("the lease is over");
+            let refused = t.settle(&stale, ack(), now).await.expect_err("the lease has ended");
             let is_right = matches!(
                 refused,
                 Refusal::LeaseExpired | Refusal::LeaseMismatch | Refusal::JobNotInflight

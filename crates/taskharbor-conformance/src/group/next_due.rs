@@ -1,4 +1,4 @@
-//! What Reserve says about when to ask again.
+//! `next_due` of a reserve: the time to ask again.
 //!
 //! A driver may name an earlier time than it has to, but never one that is not after `now`: else
 //! a worker would ask again at once, for ever. How soon it may be while jobs wait is in `idle`.
@@ -80,7 +80,7 @@ async fn the_end_of_the_next_lease_is_waited_for(t: DriverUnderTest) {
 async fn the_lease_just_granted_is_waited_for(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     assert_due_by(&t, &[("q", 2)], T0, at(60)).await;
-    // It is taken back and granted again in the call in which its lease is over.
+    // It is reclaimed and granted again by the call at the end of its lease.
     assert_due_by(&t, &[("q", 2)], at(60), at(120)).await;
 }
 

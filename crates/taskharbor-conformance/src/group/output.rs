@@ -1,4 +1,4 @@
-//! What jobs produced, as their dependants and clients read it.
+//! The outputs of jobs, as dependants and clients read them.
 
 use taskharbor_core::{
     Blob, Driver, NewJob, State,
@@ -34,7 +34,7 @@ group! {
         a_parent_whose_record_was_removed_is_missing ["OUT-1"]
         a_removed_parents_id_used_again_is_still_missing ["OUT-1"]
         pages_of_every_size_are_together_the_whole ["OUT-4" "OUT-2"]
-        an_unblocked_dependant_reads_the_failure_whatever_happens_later ["OUT-1" "POL-4" "EXP-2"]
+        an_unblocked_dependant_reads_the_failure_even_after_later_changes ["OUT-1" "POL-4" "EXP-2"]
         a_job_whose_expansion_was_removed_reads_as_missing ["OUT-3" "EXP-2"]
         a_list_longer_than_a_page_can_be_read_to_its_end ["OUT-4"]
         pages_of_large_outputs_are_together_the_whole ["OUT-4"]
@@ -195,7 +195,7 @@ async fn pages_of_every_size_are_together_the_whole(t: DriverUnderTest) {
     }
 }
 
-async fn an_unblocked_dependant_reads_the_failure_whatever_happens_later(t: DriverUnderTest) {
+async fn an_unblocked_dependant_reads_the_failure_even_after_later_changes(t: DriverUnderTest) {
     let a = job("a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;

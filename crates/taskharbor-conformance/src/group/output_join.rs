@@ -1,4 +1,4 @@
-//! What joins produced: the lists of their parents, and how they nest.
+//! The outputs of joins: the lists of their parents' outputs, and nested lists.
 
 use taskharbor_core::{
     admin::Action,

@@ -46,7 +46,7 @@ async fn resume(t: &DriverUnderTest, name: &str) {
     t.driver.resume(queue(name), T0).await.expect("resume");
 }
 
-/// What is told of one queue, if it is listed.
+/// The list's entry for one queue, if there is one.
 async fn counts(t: &DriverUnderTest, name: &str, now: Timestamp) -> Option<QueueCounts> {
     let all = t.counts(now).await;
     all.into_iter().find(|it| it.queue == queue(name))

@@ -30,7 +30,7 @@ group! {
         cancel_passes_through_members_that_block ["POL-2"]
         cancel_stops_at_a_member_that_continues ["POL-2" "POL-4"]
         cancel_runs_down_a_thousand_steps ["POL-2"]
-        fail_fast_cancels_whatever_has_not_started ["POL-3" "POL-5"]
+        fail_fast_cancels_every_job_that_has_not_started ["POL-3" "POL-5"]
         fail_fast_leaves_alone_what_is_inflight ["POL-3"]
         fail_fast_does_not_leave_its_flow ["POL-3"]
         fail_fast_does_not_stop_at_a_member_that_continues ["POL-3" "POL-6"]
@@ -181,7 +181,7 @@ async fn cancel_runs_down_a_thousand_steps(t: DriverUnderTest) {
     assert_eq!((members.dlq, members.cancelled), (1, 999));
 }
 
-async fn fail_fast_cancels_whatever_has_not_started(t: DriverUnderTest) {
+async fn fail_fast_cancels_every_job_that_has_not_started(t: DriverUnderTest) {
     let jobs = [
         on(FailFast, "culprit"),
         job("done"),

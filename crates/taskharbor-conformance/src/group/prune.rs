@@ -42,13 +42,13 @@ async fn prune(t: &DriverUnderTest, request: Prune) -> usize {
     t.driver.prune(request).await.expect("prune")
 }
 
-/// Asks for whatever ended in any way by now.
+/// Prunes all jobs that are terminal by now.
 fn all(now: Timestamp) -> Prune {
     let request = Prune::new(100, now).done_before(now);
     request.cancelled_before(now).dlq_before(now)
 }
 
-/// Runs the next job of `q`, which must be this one, under a lease that is over at once.
+/// Runs the next job of `q`, which must be this one, under a lease that has ended at once.
 async fn end(t: &DriverUnderTest, text: &str, step: Transition, now: Timestamp) {
     let reserved = t.reserve(&[("q", 1)], now, TICK).await;
     let leased = reserved.expect("reserve").jobs.remove(0);

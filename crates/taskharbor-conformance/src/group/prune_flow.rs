@@ -15,10 +15,10 @@ use crate::{
 group! {
     prune_flow {}
     flows {
-        a_member_is_not_pruned_before_its_flow_is_over ["PRU-4"]
+        a_member_is_not_pruned_before_its_flow_is_terminal ["PRU-4"]
         a_blocked_flow_is_not_pruned ["PRU-4"]
-        a_flow_that_is_over_is_pruned_whole ["PRU-4"]
-        a_flow_that_is_done_goes_as_done_whatever_its_members_are ["PRU-4"]
+        a_terminal_flow_is_pruned_whole ["PRU-4"]
+        a_done_flow_is_pruned_as_done_with_members_of_every_state ["PRU-4"]
         a_flow_that_failed_goes_as_dead_lettered ["PRU-4"]
         a_flow_that_was_cancelled_goes_as_cancelled ["PRU-4"]
         a_flow_goes_by_the_time_at_which_its_last_member_ended ["PRU-4"]
@@ -34,7 +34,7 @@ async fn prune(t: &DriverUnderTest, request: Prune) -> usize {
     t.driver.prune(request).await.expect("prune")
 }
 
-/// Asks for whatever ended in any way by now.
+/// Prunes all jobs and flows that are terminal by now.
 fn all(now: Timestamp) -> Prune {
     let request = Prune::new(100, now).done_before(now);
     request.cancelled_before(now).dlq_before(now)
@@ -44,7 +44,7 @@ fn pair(policy: FailurePolicy) -> [NewJob; 2] {
     [job("a").on_failure(policy), child("b", &["a"])]
 }
 
-async fn a_member_is_not_pruned_before_its_flow_is_over(t: DriverUnderTest) {
+async fn a_member_is_not_pruned_before_its_flow_is_terminal(t: DriverUnderTest) {
     t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", ack(), T0).await;
     let later = at(1_000_000);
@@ -63,7 +63,7 @@ async fn a_blocked_flow_is_not_pruned(t: DriverUnderTest) {
     t.take_the("b", at(1_000_000)).await;
 }
 
-async fn a_flow_that_is_over_is_pruned_whole(t: DriverUnderTest) {
+async fn a_terminal_flow_is_pruned_whole(t: DriverUnderTest) {
     t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", ack(), T0).await;
@@ -74,7 +74,7 @@ async fn a_flow_that_is_over_is_pruned_whole(t: DriverUnderTest) {
     assert_eq!(t.driver.flow(id("b"), at(60)).await.expect("flow"), None);
 }
 
-async fn a_flow_that_is_done_goes_as_done_whatever_its_members_are(t: DriverUnderTest) {
+async fn a_done_flow_is_pruned_as_done_with_members_of_every_state(t: DriverUnderTest) {
     t.put_flow(pair(FailurePolicy::Continue), T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", ack(), T0).await;

@@ -93,7 +93,7 @@ async fn evictions_beside_everything_else_keep_every_invariant(t: DriverUnderTes
 
 /// Tasks that share a store, a clock and a history.
 struct Race {
-    trial: DriverUnderTest,
+    under_test: DriverUnderTest,
     /// Whether tasks evict each other.
     evicts: bool,
     clock: AtomicI64,
@@ -101,9 +101,9 @@ struct Race {
 }
 
 impl Race {
-    fn new(trial: DriverUnderTest) -> Arc<Self> {
+    fn new(under_test: DriverUnderTest) -> Arc<Self> {
         let clock = AtomicI64::new(T0.as_micros());
-        Arc::new(Self { trial, evicts: false, clock, history: History::default() })
+        Arc::new(Self { under_test, evicts: false, clock, history: History::default() })
     }
 
     /// The time, which moves on with every look; sometimes that of a clock that is slow.
@@ -138,7 +138,7 @@ impl Race {
             .collect();
         // S11: the store is consistent at any moment, not only when all is quiet.
         for _ in 0..20 {
-            let found = self.trial.driver.check().await.expect("check");
+            let found = self.under_test.driver.check().await.expect("check");
             assert!(found.is_empty(), "S11: in the middle of the race: {found:?}");
             tokio::task::yield_now().await;
         }
@@ -149,8 +149,8 @@ impl Race {
         let end = Timestamp::MAX;
         let stored: HashMap<JobId, JobRecord> = {
             let mut stored = HashMap::new();
-            for listed in self.trial.list(Filter::all(), 1_000, end).await {
-                let record = self.trial.record(listed.id.as_str(), end).await;
+            for listed in self.under_test.list(Filter::all(), 1_000, end).await {
+                let record = self.under_test.record(listed.id.as_str(), end).await;
                 stored.insert(listed.id, record);
             }
             stored
@@ -159,7 +159,7 @@ impl Race {
         assert!(stored.len() > TASKS, "the race stored next to nothing");
         let found = race.history.contradictions(&stored);
         assert!(found.is_empty(), "{} contradictions: {found:#?}", found.len());
-        assert_eq!(race.trial.driver.check().await.expect("check"), Vec::new());
+        assert_eq!(race.under_test.driver.check().await.expect("check"), Vec::new());
     }
 
     /// Finishes all that is left, long after every lease has run out.
@@ -223,7 +223,7 @@ impl<'a> Worker<'a> {
         let now = self.race.now(dice);
         let began = self.race.history.begin();
         let request = Enqueue::new(sets.clone(), now);
-        let answers = self.race.trial.driver.enqueue(request).await.expect("enqueue");
+        let answers = self.race.under_test.driver.enqueue(request).await.expect("enqueue");
         let mut what = Vec::new();
         for (set, answer) in sets.into_iter().zip(answers) {
             assert!(set.kind == SetKind::Plain || answer.is_ok(), "{answer:?}");
@@ -241,7 +241,7 @@ impl<'a> Worker<'a> {
         let holder = self.holder.clone();
         let began = self.race.history.begin();
         let request = Reserve::new(demands, holder.clone(), now, LEASE);
-        let jobs = self.race.trial.driver.reserve(request).await.expect("reserve").jobs;
+        let jobs = self.race.under_test.driver.reserve(request).await.expect("reserve").jobs;
         let grant =
             |leased: &Leased| What::Grant { holder: holder.clone(), leased: leased.clone() };
         self.race.history.end(began, now, jobs.iter().map(grant));
@@ -258,7 +258,7 @@ impl<'a> Worker<'a> {
         let (now, holder) = (self.race.now(dice), holder_of(dice.usize(..TASKS)));
         let began = self.race.history.begin();
         let request = Evict::new(holder.clone(), now);
-        let evicted = self.race.trial.driver.evict(request).await.expect("evict");
+        let evicted = self.race.under_test.driver.evict(request).await.expect("evict");
         assert!(matches!(evicted, Evicted::Leases(_)), "no start was named");
         self.race.history.end(began, now, [What::Evict(holder)]);
     }
@@ -269,7 +269,7 @@ impl<'a> Worker<'a> {
         let lease_for = Duration::from_micros(dice.u64(1..8_000_000));
         let began = self.race.history.begin();
         let request = ExtendLeases::new(items, now, lease_for);
-        let answers = self.race.trial.driver.extend_leases(request).await.expect("extend");
+        let answers = self.race.under_test.driver.extend_leases(request).await.expect("extend");
         let mut what = Vec::new();
         for (mine, answer) in self.live.iter_mut().zip(answers) {
             if let Ok(extended) = &answer {
@@ -302,7 +302,7 @@ impl<'a> Worker<'a> {
         let items: Vec<_> = jobs.iter().map(settlement).collect();
         let began = self.race.history.begin();
         let request = Settle::new(items, now);
-        let answers = self.race.trial.driver.settle(request).await.expect("settle");
+        let answers = self.race.under_test.driver.settle(request).await.expect("settle");
         assert_eq!(answers.len(), jobs.len(), "S13: one answer for each item");
         let what = jobs.iter().zip(answers).map(|(mine, answer)| What::Settle {
             id: mine.leased.job.id.clone(),

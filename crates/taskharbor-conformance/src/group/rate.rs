@@ -21,7 +21,7 @@ group! {
         a_pause_saves_no_more_than_a_burst ["RAT-1"]
         single_grants_and_batches_are_charged_alike ["RAT-1" "RAT-2"]
         a_redelivery_is_charged ["RAT-2" "LIM-7"]
-        nothing_is_given_back ["RAT-2"]
+        rates_are_not_refunded ["RAT-2"]
         a_grant_is_charged_to_the_queue_and_to_its_lane ["RAT-2"]
         a_rate_holds_for_each_lane_by_itself ["RAT-2" "LIM-3"]
         a_lane_with_a_rate_of_its_own_has_that_one_instead ["RAT-2" "LIM-3"]
@@ -121,7 +121,7 @@ async fn a_redelivery_is_charged(t: DriverUnderTest) {
     t.take_the("2", at(180)).await;
 }
 
-async fn nothing_is_given_back(t: DriverUnderTest) {
+async fn rates_are_not_refunded(t: DriverUnderTest) {
     t.limit(QueueLimits::new().rate(Rate::per(1, secs(10)).burst(3))).await;
     t.put_all(jobs_of("", 9), T0).await;
     let jobs = t.take_many(9, T0).await;

@@ -23,7 +23,7 @@ group! {
         a_job_that_is_not_stored_is_not_found ["REF-1" "REF-2"]
         a_purged_job_is_not_found ["REF-1" "REF-2"]
         a_terminal_job_is_not_inflight ["REF-1" "REF-2"]
-        a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not ["REF-1" "REF-2"]
+        a_wrong_token_is_a_mismatch_during_and_after_the_lease ["REF-1" "REF-2"]
         the_right_token_expires ["REF-1" "REF-2"]
         one_refused_settlement_does_not_disturb_the_others ["REF-3" "REF-2"]
         one_refused_extension_does_not_disturb_the_others ["REF-3" "REF-2"]
@@ -83,7 +83,7 @@ async fn a_terminal_job_is_not_inflight(t: DriverUnderTest) {
     none_is_inflight(&t, [State::Done, State::Dlq, State::Cancelled]).await;
 }
 
-async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not(t: DriverUnderTest) {
+async fn a_wrong_token_is_a_mismatch_during_and_after_the_lease(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let other = with_token(&leased, STRANGER);
     for now in [T0, at(59), at(60), at(2_000)] {
@@ -116,7 +116,7 @@ fn impossible() -> [(Transition, Refusal); 5] {
     .map(|(transition, reason)| (transition, Refusal::Invalid(reason)))
 }
 
-/// What is impossible is refused as such, whatever else speaks against it, and changes nothing.
+/// A call that is impossible is refused for that reason, even if there are others, and changes nothing.
 async fn assert_impossible(t: &DriverUnderTest, leased: &Leased, now: Timestamp) {
     let stored = t.snapshot(now).await;
     for (transition, reason) in impossible() {

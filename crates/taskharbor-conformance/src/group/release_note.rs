@@ -1,4 +1,4 @@
-//! What a worker notes when it releases a job.
+//! The notes of released jobs.
 
 use taskharbor_core::{
     State, Text,

@@ -31,7 +31,7 @@ group! {
         too_many_jobs_in_all_are_a_validation_error ["RES-6"]
         a_queue_named_twice_is_a_validation_error ["RES-6"]
         the_greatest_demands_are_answered ["RES-5" "RES-6"]
-        a_lease_that_is_none_is_refused_and_changes_nothing ["TIM-3"]
+        an_invalid_lease_duration_is_refused_and_changes_nothing ["TIM-3"]
         a_lease_may_end_with_the_last_instant ["TIM-3"]
         no_two_grants_have_the_same_token ["RES-8"]
         racing_workers_get_every_job_once ["RES-9"]
@@ -152,7 +152,7 @@ async fn what_one_queue_lacks_is_not_taken_from_another(t: DriverUnderTest) {
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["0", "1"]);
 }
 
-/// A store with a job that is ready and one whose lease is over at `at(60)`, and nothing of it
+/// A store with a job that is ready and one whose lease has ended at `at(60)`, and nothing of it
 /// changed after a call with these demands failed at that time.
 async fn broken_rule(t: &DriverUnderTest, demands: &[(&str, usize)]) -> InvalidRequest {
     if t.find("expired", T0).await.is_none() {
@@ -201,7 +201,7 @@ async fn the_greatest_demands_are_answered(t: DriverUnderTest) {
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["a"]);
 }
 
-async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: DriverUnderTest) {
+async fn an_invalid_lease_duration_is_refused_and_changes_nothing(t: DriverUnderTest) {
     t.bring(job("expired"), State::Inflight).await;
     t.put_all([job("ready"), job("late").run_at(before(Timestamp::MAX))], T0).await;
     let past_the_end = Timestamp::MAX.since(at(60)) + TICK;

@@ -19,7 +19,7 @@ group! {
         a_schedule_is_due_at_its_slot_and_not_a_microsecond_before ["SCH-8"]
         due_schedules_come_by_slot_and_name_up_to_the_limit ["SCH-8"]
         a_request_may_begin_behind_a_schedule ["SCH-8"]
-        the_next_slot_of_all_is_answered_whatever_the_limit ["SCH-8"]
+        the_next_slot_of_all_is_answered_with_every_limit ["SCH-8"]
         a_schedule_without_a_next_slot_is_never_due ["SCH-8"]
         due_schedules_are_asked_for_in_one_to_a_thousand ["SCH-8"]
         a_revision_never_returns_even_if_the_schedule_does ["SCH-1" "SCH-3"]
@@ -180,7 +180,7 @@ async fn a_request_may_begin_behind_a_schedule(t: DriverUnderTest) {
     assert_eq!(answer.schedules.first().map(|it| it.name.as_str()), Some("a"));
 }
 
-async fn the_next_slot_of_all_is_answered_whatever_the_limit(t: DriverUnderTest) {
+async fn the_next_slot_of_all_is_answered_with_every_limit(t: DriverUnderTest) {
     for (name, slot) in [("a", 1), ("b", 2), ("c", 30), ("d", 20)] {
         put(&t, name, "daily", Some(at(slot))).await;
     }

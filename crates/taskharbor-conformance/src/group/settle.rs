@@ -1,4 +1,4 @@
-//! Recording what became of inflight jobs.
+//! Recording the outcomes of inflight jobs.
 
 use taskharbor_core::{
     Blob, Driver, DriverError, State, Text,
@@ -42,7 +42,7 @@ group! {
     flows {
         items_are_settled_in_the_order_given ["SET-9"]
         of_racing_settlements_of_all_kinds_one_is_applied ["SET-10"]
-        settlements_that_meet_in_one_flow_are_all_applied_at_last ["REF-6" "FLO-8"]
+        concurrent_settlements_in_one_flow_are_all_applied ["REF-6" "FLO-8"]
     }
 }
 
@@ -400,8 +400,8 @@ async fn the_time_of_the_last_grant_is_kept(t: DriverUnderTest) {
     assert_eq!((record.started_at, record.finished_at), (Some(at(5)), Some(at(7))));
 }
 
-/// Settles a job with little patience for locks, again and again until it is not refused as busy.
-async fn settle_at_last(t: &DriverUnderTest, leased: &Leased) -> Result<Settled, Refusal> {
+/// Settles a job with a short lock wait, and repeats this until it is not refused as busy.
+async fn settle_until_not_busy(t: &DriverUnderTest, leased: &Leased) -> Result<Settled, Refusal> {
     for _ in 0..10_000 {
         let request = Settle::new(vec![settlement(leased, ack())], T0).lock_wait(LockWait::Short);
         match t.driver.settle(request).await {
@@ -414,7 +414,7 @@ async fn settle_at_last(t: &DriverUnderTest, leased: &Leased) -> Result<Settled,
         }
         tokio::task::yield_now().await;
     }
-    panic!("the job is busy for ever");
+    panic!("the job stays busy");
 }
 
 async fn a_settlement_that_is_refused_as_busy_changed_nothing(t: DriverUnderTest) {
@@ -425,14 +425,14 @@ async fn a_settlement_that_is_refused_as_busy_changed_nothing(t: DriverUnderTest
         let leased = t.reserve(&[(&name, 6)], T0, LEASE).await.expect("reserve").jobs;
         let answers = at_once(leased.into_iter().map(|leased| {
             let t = t.clone();
-            async move { settle_at_last(&t, &leased).await }
+            async move { settle_until_not_busy(&t, &leased).await }
         }));
         // What was refused left nothing behind, so that each is applied once and not repeated.
         assert_eq!(answers.await, vec![Ok(Settled::Applied); 6]);
     }
 }
 
-async fn settlements_that_meet_in_one_flow_are_all_applied_at_last(t: DriverUnderTest) {
+async fn concurrent_settlements_in_one_flow_are_all_applied(t: DriverUnderTest) {
     for round in 0..4 {
         let names: Vec<_> = (0..6).map(|n| format!("{n} of {round}")).collect();
         let end = format!("end of {round}");
@@ -442,7 +442,7 @@ async fn settlements_that_meet_in_one_flow_are_all_applied_at_last(t: DriverUnde
         let leased = t.take_many(6, T0).await;
         let answers = at_once(leased.into_iter().map(|leased| {
             let t = t.clone();
-            async move { settle_at_last(&t, &leased).await }
+            async move { settle_until_not_busy(&t, &leased).await }
         }));
         assert_eq!(answers.await, vec![Ok(Settled::Applied); 6]);
         let leased = t.take_from("ends", T0).await.expect("a grant");

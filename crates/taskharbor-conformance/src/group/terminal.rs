@@ -1,4 +1,4 @@
-//! Terminal jobs: never granted, never changed, and what their last tokens are told.
+//! Terminal jobs: never granted, never changed, and the answers to their last tokens.
 
 use taskharbor_core::{
     State, Timestamp,

@@ -32,7 +32,7 @@ group! {
         a_cursor_of_another_list_is_refused ["WRK-2" "ADM-13"]
         an_announcement_is_valid_until_its_last_instant ["WRK-2" "TIM-2"]
         valid_and_overdue_workers_can_be_asked_for ["WRK-2"]
-        a_withdrawn_announcement_is_gone ["WRK-3"]
+        a_withdrawn_announcement_is_removed ["WRK-3"]
         less_than_a_microsecond_is_no_time ["WRK-3" "TIM-2"]
         prune_removes_announcements_a_day_after_their_end ["WRK-4"]
         a_pruned_worker_that_announces_itself_again_starts_over ["WRK-4" "WRK-1"]
@@ -275,7 +275,7 @@ async fn valid_and_overdue_workers_can_be_asked_for(t: DriverUnderTest) {
     assert_eq!(of(neither).await, [""; 0]);
 }
 
-async fn a_withdrawn_announcement_is_gone(t: DriverUnderTest) {
+async fn a_withdrawn_announcement_is_removed(t: DriverUnderTest) {
     for (name, number) in [("v", 1), ("w", 1), ("w", 2)] {
         t.announce(name, number, T0).await;
     }

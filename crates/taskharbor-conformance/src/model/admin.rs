@@ -1,4 +1,4 @@
-//! What people do and see.
+//! The operations of the model for operators.
 
 use std::collections::BTreeSet;
 

@@ -124,7 +124,7 @@ impl Model {
 
     /// When time alone lets a job of a lane go that is held back now. If it is for want of a place,
     /// the end of a lease has to come first, and that is waited for anyway.
-    pub(crate) fn let_go_at(
+    pub(crate) fn freed_at(
         &self,
         queue: &QueueName,
         lane: &Lane,

@@ -1,4 +1,4 @@
-//! What the end of a job means for others.
+//! The effects of the end of a job on other jobs.
 
 use taskharbor_core::{
     JobId, State, Timestamp,
@@ -64,8 +64,7 @@ impl Model {
         })
     }
 
-    /// The job has failed, and these of its dependants wait for it no longer, whatever becomes of
-    /// it.
+    /// The job has failed. These dependants no longer wait for it, even if it is requeued.
     pub(crate) fn spend_edges(
         &mut self,
         serial: u64,

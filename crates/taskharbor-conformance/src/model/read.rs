@@ -1,4 +1,4 @@
-//! What jobs read of each other.
+//! The outputs that jobs read of each other.
 
 use taskharbor_core::{
     JobId, State, Timestamp,

@@ -16,7 +16,7 @@ impl Model {
         self.reserve_by(request, Life::grantable_at)
     }
 
-    /// Reserves; a job whose lease is over stands where `position` puts it.
+    /// Reserves; a job whose lease has ended stands where `position` puts it.
     pub(crate) fn reserve_by(
         &mut self,
         request: &Reserve,

@@ -1,4 +1,4 @@
-//! What clients and workers do.
+//! The operations of the model for clients and workers.
 
 use std::collections::BTreeSet;
 
@@ -198,7 +198,7 @@ impl Model {
         let by_time = in_queue.filter_map(|job| job.life.grantable_at()).filter(|at| *at > now);
         let lanes: BTreeSet<_> =
             self.available(queue, now).map(|at| self.jobs[at].new.lane.clone()).collect();
-        let by_limit = lanes.iter().filter_map(|lane| self.let_go_at(queue, lane, now));
+        let by_limit = lanes.iter().filter_map(|lane| self.freed_at(queue, lane, now));
         by_time.chain(by_limit).min()
     }
 
@@ -208,7 +208,7 @@ impl Model {
         self.next_due(queue, now).map(|due| due.max(self.closed_until(queue, now).unwrap_or(due)))
     }
 
-    /// The jobs of a queue that are due or whose lease is over.
+    /// The jobs of a queue that are due or whose lease has ended.
     pub(crate) fn available<'a>(
         &'a self,
         queue: &'a QueueName,
@@ -244,9 +244,9 @@ impl Model {
         let shape = item.transition.check(&self.limits)?;
         let at = self.find(&item.id).ok_or(Refusal::JobNotFound)?;
         let mut life = self.jobs[at].life.clone();
-        let aftermath = life.settle(item.token, &item.transition, now)?;
+        let consequence = life.settle(item.token, &item.transition, now)?;
         if let (Consequence::Expanded, Transition::Expand(expansion)) =
-            (aftermath, &item.transition)
+            (consequence, &item.transition)
             && let Some(job) = expansion.jobs.iter().find(|job| self.find(&job.id).is_some())
         {
             let overlap = Rejected::Overlap { job: job.id.clone() };
@@ -254,7 +254,7 @@ impl Model {
         }
         self.jobs[at].life = life;
         let serial = self.jobs[at].serial;
-        match (aftermath, &item.transition, shape) {
+        match (consequence, &item.transition, shape) {
             (Consequence::Expanded, Transition::Expand(expansion), Some(shape)) => {
                 self.expand(at, expansion, &shape, now);
             }
@@ -262,7 +262,7 @@ impl Model {
             (Consequence::Failed, ..) => self.failed(serial, now),
             _ => {}
         }
-        Ok(aftermath.answer())
+        Ok(consequence.answer())
     }
 
     fn expand(&mut self, at: usize, expansion: &Expansion, shape: &ResolvedEdges, now: Timestamp) {

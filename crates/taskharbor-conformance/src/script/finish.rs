@@ -1,4 +1,4 @@
-//! What is done with a store at the end of a script: it is moved to another, and emptied.
+//! The end of a script: the store is moved to another one, and emptied.
 
 use taskharbor_core::{
     Admin, AnyDriver, Driver, JobId, JobType, NewJob, Timestamp,

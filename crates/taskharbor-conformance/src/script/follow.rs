@@ -26,7 +26,7 @@ const MOST: usize = 64;
 type Standing = (Reverse<i16>, Timestamp, u64);
 
 /// Every state that the model may be in after the driver gave this answer and cancelled these
-/// marked jobs whose leases were over.
+/// marked jobs whose leases had ended.
 pub(super) fn follow(
     model: &Model,
     request: &Reserve,
@@ -98,7 +98,7 @@ impl<'a> Search<'a> {
         self.step(path, at, demand.limit)
     }
 
-    /// Takes one of the ways in which the demand can go on that has so many jobs left to grant.
+    /// Takes one of the ways in which the demand can go on that has this many jobs left to grant.
     fn step(&mut self, path: Path, at: usize, left: usize) -> Result<(), String> {
         if self.found.len() >= MOST {
             return Ok(());

@@ -58,7 +58,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The marked jobs with a lease that is over that the driver cancelled in this call.
+    /// The marked jobs with a lease that has ended that the driver cancelled in this call.
     async fn cancelled_by(&self, request: &Reserve) -> Result<Vec<JobId>, String> {
         let mut cancelled = Vec::new();
         for job in &self.model.jobs {

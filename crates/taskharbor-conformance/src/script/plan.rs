@@ -1,4 +1,4 @@
-//! From the plans of a script to names, times and jobs.
+//! Translates the plans of a script to names, times and jobs.
 
 use std::time::Duration;
 

@@ -156,7 +156,7 @@ impl StoreClock {
         (!at.is_zero() && is_recent).then(|| Duration::from_micros(by))
     }
 
-    /// As [`StoreClock::sync`], if the last question is so long ago. Of calls that come at the same time
+    /// As [`StoreClock::sync`], if the last question is this long ago. Of calls that come at the same time
     /// one asks; the others do not wait for it.
     pub(crate) async fn sync_after(
         &self,

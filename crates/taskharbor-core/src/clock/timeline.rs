@@ -43,7 +43,7 @@ impl Timeline {
         }
     }
 
-    /// Asks the store for its time if the last question is so long ago; what it answered, if it was asked.
+    /// Asks the store for its time if the last question is this long ago; what it answered, if it was asked.
     pub(crate) async fn sync(
         &self,
         age: Duration,

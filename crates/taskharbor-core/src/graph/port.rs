@@ -104,7 +104,7 @@ pub trait Graph {
 pub struct Facts<F> {
     /// A worker's job, or a join.
     pub kind: JobKind,
-    /// What has to become of its parents.
+    /// The condition on its parents.
     pub condition: Condition,
     /// Its failure policy: what happens to its dependants if it fails.
     pub on_failure: FailurePolicy,

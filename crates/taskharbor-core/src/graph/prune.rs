@@ -21,7 +21,7 @@ pub trait Shelf {
     fn remove(&mut self, unit: Self::Unit) -> Result<usize, Self::Error>;
 }
 
-/// Removes what is old enough, oldest first, until the limit is reached; how many jobs went.
+/// Removes records that are old enough, oldest first, up to the limit. Returns how many jobs were removed.
 ///
 /// # Errors
 ///

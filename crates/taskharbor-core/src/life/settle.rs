@@ -1,4 +1,4 @@
-//! What the holder of a lease may do to its job: extend the lease, and settle the job.
+//! The operations of the holder of a lease on its job: extending the lease, and settling the job.
 
 use super::{Consequence, Finish, Life, LifeStep, Stage};
 use crate::{
@@ -74,7 +74,7 @@ impl Life {
         Ok(answer)
     }
 
-    /// Whether `transition` says of a terminal job what is recorded of it.
+    /// Whether `transition` agrees with the recorded end of a terminal job.
     fn repeats(&self, transition: &Transition) -> bool {
         let Some(finish) = self.finish() else { return false };
         match transition {
@@ -98,7 +98,7 @@ impl Life {
             || self.active_lease().is_some_and(|hold| !hold.cancel_requested)
     }
 
-    /// Records what became of the job.
+    /// Settles the job.
     ///
     /// If its cancellation was asked for, everything but an ack ends as cancelled.
     ///

@@ -25,7 +25,7 @@ pub enum Stage {
     Finished(Finish),
 }
 
-/// The lease on an inflight job, with what is known about its holder.
+/// The lease on an inflight job, and the facts about its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(

@@ -47,7 +47,7 @@ fn parse(text: &str) -> Option<Timestamp> {
     Timestamp::from_micros(seconds * 1_000_000 + micros(fraction)?).ok()
 }
 
-/// The parts of a text, each so many digits.
+/// The parts of a text, each this many digits.
 fn numbers<const N: usize>(text: &str, between: char, digits: [usize; N]) -> Option<[i64; N]> {
     let mut parts = text.split(between);
     let mut numbers = [0; N];

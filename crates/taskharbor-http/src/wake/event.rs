@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_in_whatever_pieces_they_come() {
+    fn events_are_read_in_pieces_of_any_size() {
         for size in [1, 2, 7, TEXT.len()] {
             let mut events = Events::default();
             let pieces = TEXT.as_bytes().chunks(size);

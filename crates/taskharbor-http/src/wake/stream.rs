@@ -37,14 +37,14 @@ impl Stream {
         target: &Target,
         request: &WatchRequest,
     ) -> Result<(Self, Vec<WakeEvent>), DriverError> {
-        let opened = timeout(OPEN_TIMEOUT, Self::open_whatever_it_takes(target, request)).await;
+        let opened = timeout(OPEN_TIMEOUT, Self::open_without_a_limit(target, request)).await;
         opened.unwrap_or_else(|_| {
             let server = Arc::clone(&target.shown);
             Err(Failure::Timeout { server, limit: OPEN_TIMEOUT }.into())
         })
     }
 
-    async fn open_whatever_it_takes(
+    async fn open_without_a_limit(
         target: &Target,
         request: &WatchRequest,
     ) -> Result<(Self, Vec<WakeEvent>), DriverError> {

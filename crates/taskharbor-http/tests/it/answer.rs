@@ -37,7 +37,7 @@ fn problem(status: &str, code: &str) -> Then {
 }
 
 #[tokio::test]
-async fn a_problem_is_told_with_what_to_do() {
+async fn a_problem_comes_with_advice() {
     for (status, code, kind, text) in [
         ("401 Unauthorized", "invalid_token", Kind::Backend, "set TASKHARBOR_TOKEN"),
         ("403 Forbidden", "needs_workers", Kind::Backend, "use a token that may do this"),

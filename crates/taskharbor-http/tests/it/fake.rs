@@ -1,4 +1,4 @@
-//! A server that answers what a test says, byte for byte.
+//! A server that sends the answers of a test, byte for byte.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -9,7 +9,7 @@ use tokio::{
     sync::Notify,
 };
 
-/// What becomes of a connection after the request was read.
+/// The behaviour of a connection after the request was read.
 #[derive(Clone)]
 pub(crate) enum Then {
     /// These bytes are written and the connection is closed.

@@ -40,7 +40,7 @@ async fn a_driver_goes_on_when_its_server_is_back() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_and_an_unknown_store_are_told_with_what_to_do() {
+async fn a_wrong_token_and_an_unknown_store_come_with_advice() {
     let directory = std::env::temp_dir().join(format!("taskharbor-http-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let file = directory.join("tokens.json");

@@ -1,4 +1,4 @@
-//! What is refused, in which words, and that nothing hides behind something else.
+//! Mistakes in attributes: each is refused with its message, and none hides another.
 
 use quote::{ToTokens, quote};
 use syn::{DeriveInput, Type, parse_quote};

@@ -1,4 +1,4 @@
-//! What an in-memory exporter sees of jobs.
+//! The traces and metrics of jobs, in an in-memory exporter.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod metric;

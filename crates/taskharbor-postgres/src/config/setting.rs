@@ -1,4 +1,4 @@
-//! What each setting means, whether it comes from a URL or from the environment.
+//! The meaning of each setting, from a URL or from the environment.
 
 use std::{net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio_postgres::config::{
 
 use super::{Config, ConfigError, StatementMode, url::Setting};
 use crate::{
-    schema::SchemaName,
+    schema_name::SchemaName,
     tls::{Roots, TlsMode},
 };
 

@@ -53,8 +53,8 @@ fn what_is_left_out_has_the_defaults_of_libpq() {
         assert_eq!(config.tls_mode, TlsMode::Prefer);
         assert!(config.server.get_keepalives());
     }
-    let nobody = read_with("postgres://", &[]).unwrap();
-    assert_eq!(nobody.server.get_user(), Some("postgres"));
+    let default = read_with("postgres://", &[]).unwrap();
+    assert_eq!(default.server.get_user(), Some("postgres"));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn hostile_urls_are_refused_with_what_to_write_instead() {
         ("postgres://h?listen=yes", "`listen` must be `on` or `off`"),
         (
             "postgres://h?ssl_mode=require",
-            "there is no parameter `ssl_mode`: remove it or correct its name",
+            "unknown parameter `ssl_mode`: remove it or correct its name",
         ),
         ("postgres://a,b?port=1,2,3", "write one port, or as many as there are hosts"),
         ("postgres://a,b?hostaddr=127.0.0.1", "write as many addresses in `hostaddr` as hosts"),

@@ -122,7 +122,7 @@ impl Load {
         Self { stop, rounds, task }
     }
 
-    /// Waits until so many more rounds have begun.
+    /// Waits until this many more rounds have begun.
     async fn go_on(&self, rounds: usize) {
         let wanted = self.rounds.load(Ordering::SeqCst) + rounds;
         let wait = async {

@@ -1,7 +1,7 @@
 //! Making connections with the settings that the driver's calls need, and keeping them alive.
 //!
-//! Calls are written for READ COMMITTED and they write, whatever the server or the role has as its
-//! default. So a connection asks for both in its start-up options. A pooler refuses such options or
+//! Calls need READ COMMITTED and must be able to write, but the server or the role may have another
+//! default. So a connection sets both in its start-up options. A pooler refuses such options or
 //! drops them. Then the connection is made without them, the role's defaults apply, and statements
 //! are sent without names unless the configuration says otherwise.
 
@@ -22,7 +22,7 @@ use tokio::{task::JoinHandle, time::timeout};
 use tokio_postgres::{Client, Error, SimpleQueryMessage, config::Host, error::SqlState};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::Apart;
+use super::Connected;
 use crate::config::{ConfigError, StatementMode};
 
 /// What every connection asks for. A server that compiles statements before it runs them takes longer
@@ -68,7 +68,7 @@ impl Purpose {
 #[derive(Debug)]
 pub(super) struct Way {
     mode: StatementMode,
-    /// Whether a session has said what became of its options.
+    /// Whether a session has reported its options.
     is_known: AtomicBool,
     /// Whether start-up options are refused.
     refuses_options: AtomicBool,
@@ -120,7 +120,7 @@ pub(super) struct Origin {
 
 impl Origin {
     /// Makes a connection, with our options if they are taken.
-    pub(super) async fn connect(&self, purpose: Purpose) -> Result<Apart, Error> {
+    pub(super) async fn connect(&self, purpose: Purpose) -> Result<Connected, Error> {
         if !self.way.refuses_options.load(Ordering::Acquire) {
             let mut answer = self.connect_with(purpose.options()).await;
             if answer.as_ref().is_err_and(is_unknown_setting) {
@@ -131,13 +131,13 @@ impl Origin {
                 answer => return answer,
             }
         }
-        let apart = self.server.connect(self.tls.clone()).await?;
+        let connected = self.server.connect(self.tls.clone()).await?;
         self.way.refuses_options.store(true, Ordering::Release);
-        Ok(apart)
+        Ok(connected)
     }
 
     /// What the URL or the environment has in `options` comes last and counts.
-    async fn connect_with(&self, more: &str) -> Result<Apart, Error> {
+    async fn connect_with(&self, more: &str) -> Result<Connected, Error> {
         let mut server = self.server.clone();
         let given = self.server.get_options().unwrap_or_default();
         server.options(format!("{OPTIONS}{more} {given}"));
@@ -187,7 +187,7 @@ impl Origin {
         self.connect_timeout.saturating_mul(hosts)
     }
 
-    /// Asks the first session that is made what became of its options.
+    /// Asks the first session for its options, which a pooler may have changed.
     async fn learn(&self, client: &Client) -> Result<(), Error> {
         if self.way.is_known.load(Ordering::Acquire) {
             return Ok(());

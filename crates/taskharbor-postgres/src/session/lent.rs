@@ -49,7 +49,7 @@ enum State {
     Resting,
     /// A statement may be running.
     Working,
-    /// A script may be running, and whatever it leaves is not for others.
+    /// A script may be running, and the settings that it leaves are not for other calls.
     Spent,
 }
 
@@ -105,7 +105,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let mut connection = Connection(self.connection.0.take());
         match (self.state, Handle::try_current()) {
-            (State::Resting, _) => connection.give_back(),
+            (State::Resting, _) => connection.return_to_pool(),
             (state, Ok(runtime)) => {
                 let grace = if Instant::now() < self.deadline { GRACE } else { Duration::ZERO };
                 drop(runtime.spawn(see_to(connection, state, self.tls.take(), grace)));
@@ -124,7 +124,7 @@ async fn see_to(
 ) {
     let Some((client, _)) = &connection.0 else { return };
     match timeout(grace, client.batch_execute("")).await {
-        Ok(Ok(())) if state == State::Working => return connection.give_back(),
+        Ok(Ok(())) if state == State::Working => return connection.return_to_pool(),
         // Over, but not for others; or broken, and then there is nothing to cancel.
         Ok(_) => return connection.close(),
         Err(_) => {}
@@ -140,7 +140,7 @@ async fn see_to(
         }
     });
     if !matches!(cancelled.await, Ok(Ok(()))) {
-        tracing::debug!("a statement that nobody waits for could not be cancelled");
+        tracing::debug!("could not cancel a statement whose caller no longer waits");
     }
     connection.close();
 }
@@ -152,7 +152,7 @@ async fn see_to(
 struct Connection(Option<(Client, OwnedSemaphorePermit)>);
 
 impl Connection {
-    fn give_back(&mut self) {
+    fn return_to_pool(&mut self) {
         drop(self.0.take());
     }
 

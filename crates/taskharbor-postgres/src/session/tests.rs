@@ -155,8 +155,8 @@ async fn calls_cut_at_random_moments_leave_nothing_behind() {
                         1 => "select g::text from generate_series(1, 2000) g".to_owned(),
                         _ => format!("select '{}'", random.u8(..40)),
                     };
-                    let patience = Duration::from_micros(random.u64(..3_000));
-                    if let Ok(answer) = timeout(patience, session.query(&sql, &[])).await {
+                    let limit = Duration::from_micros(random.u64(..3_000));
+                    if let Ok(answer) = timeout(limit, session.query(&sql, &[])).await {
                         answer.unwrap();
                     }
                 }
@@ -319,8 +319,8 @@ async fn errors_say_what_to_do_and_repeat_no_value() {
 #[tokio::test]
 async fn after_closing_every_call_says_so() {
     let bench = bench(|config| config);
-    let apart = bench.session.apart(1).unwrap();
-    number(&apart, "select 1::int8").await.unwrap();
+    let detached = bench.session.detached(1).unwrap();
+    number(&detached, "select 1::int8").await.unwrap();
     let running = bench.session.clone();
     let running =
         tokio::spawn(async move { number(&running, "select 1::int8 from pg_sleep(0.2)").await });
@@ -329,18 +329,18 @@ async fn after_closing_every_call_says_so() {
     assert_eq!(running.await.unwrap().unwrap(), 1, "what runs may end");
     let closed = |answer| matches!(answer, Err(DriverError::Closed));
     assert!(closed(number(&bench.session, "select 1::int8").await));
-    assert_eq!(number(&apart, "select 1::int8").await.unwrap(), 1, "each is closed by itself");
-    apart.close();
-    assert!(closed(number(&apart, "select 1::int8").await));
+    assert_eq!(number(&detached, "select 1::int8").await.unwrap(), 1, "each is closed by itself");
+    detached.close();
+    assert!(closed(number(&detached, "select 1::int8").await));
     assert!(closed(bench.session.batch("select 1").await.map(|()| 0)));
-    assert!(closed(bench.session.connect_apart().await.map(|_| 0)));
+    assert!(closed(bench.session.connect_detached().await.map(|_| 0)));
     bench.until("true", |count| count == 0).await;
 }
 
 #[tokio::test]
-async fn a_connection_apart_is_not_of_the_pool() {
+async fn a_detached_connection_is_not_of_the_pool() {
     let bench = bench(|config| config.pool_size(1));
-    let (client, connection) = bench.session.connect_apart().await.unwrap().unwrap();
+    let (client, connection) = bench.session.connect_detached().await.unwrap().unwrap();
     let connection = tokio::spawn(connection);
     client.batch_execute("listen x").await.unwrap();
     assert_eq!(bench.session.status(), PoolStatus { size: 0, idle: 0 });
@@ -363,14 +363,14 @@ async fn a_connection_over_which_nothing_can_be_written_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn somebody_elses_pool_is_used_and_left_open() {
+async fn a_pool_of_the_application_is_used_and_left_open() {
     let bench = bench(|config| config.pool_size(1));
     let pool = bench.session.pool.clone();
     let limit = Duration::from_millis(300);
     let session = Session::from_pool(pool, StatementMode::Named, limit);
     assert_eq!(number(&session, "select 1::int8").await.unwrap(), 1);
-    assert!(session.apart(1).is_none());
-    assert!(session.connect_apart().await.unwrap().is_none());
+    assert!(session.detached(1).is_none());
+    assert!(session.connect_detached().await.unwrap().is_none());
     assert_unavailable(session.query("select pg_sleep(60)::text", &[]).await);
     bench.until("query like '%pg_sleep%'", |count| count == 0).await;
     session.close();

@@ -23,7 +23,7 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::{Inner, NOTIFY, lock, message::Message};
-use crate::{session::Apart, value::Value};
+use crate::{session::Connected, value::Value};
 
 /// How often the connection is asked for a sign of life, and the listeners are counted: this often
 /// at first, while a fleet may be starting, and ever more rarely up to the second.
@@ -84,11 +84,11 @@ pub(super) async fn listen(inner: Weak<Inner>) {
     loop {
         let Some(strong) = inner.upgrade() else { return };
         let mut alive = strong.listening.subscribe();
-        let connected = strong.session.connect_apart().await;
+        let connected = strong.session.connect_detached().await;
         let (end, listened) = match connected {
             // The application makes the connections, and none of them is ours to keep.
             Ok(None) => return strong.set_listening(Listening::No),
-            Ok(Some(apart)) => listen_over(strong, apart, &test_channel, &inner).await,
+            Ok(Some(connected)) => listen_over(strong, connected, &test_channel, &inner).await,
             Err(DriverError::Closed) => return,
             Err(error) => {
                 let end = Deaf::from(error);
@@ -112,7 +112,7 @@ pub(super) async fn listen(inner: Weak<Inner>) {
 /// Listens over one connection until it ends; answers why, and whether it ever listened.
 async fn listen_over(
     strong: Arc<Inner>,
-    (client, mut connection): Apart,
+    (client, mut connection): Connected,
     test_channel: &str,
     inner: &Weak<Inner>,
 ) -> (Deaf, bool) {

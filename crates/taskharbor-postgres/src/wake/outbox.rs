@@ -1,4 +1,4 @@
-//! What a driver has to tell others, batched by queue.
+//! The messages of a driver to other drivers, batched by queue.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -103,7 +103,7 @@ impl Outbox {
         self.awaited_until = Some(now + BELIEVE_WAIT);
     }
 
-    /// Whether another driver should be told of ends.
+    /// Whether other drivers should be notified of terminal jobs.
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
         self.awaited_until.is_some_and(|until| now < until)
     }

@@ -1,5 +1,5 @@
-//! Whose turn it is to look for announced jobs: a few drivers look at once, the others only if
-//! those leave something.
+//! The decision which drivers look for announced jobs: a few look at once, and the others only if those
+//! leave jobs.
 //!
 //! Without this, one job wakes every idle worker of a fleet, and all but one look in vain. No driver
 //! assigns turns: each decides for itself, from messages that all drivers receive in the same
@@ -39,7 +39,7 @@ use tokio::time::Instant;
 
 use super::message::{Announced, Drained, Id};
 
-/// So many drivers look at once for one job. With one, a driver that is busy or has died would make
+/// This many drivers look at once for one job. With one, a driver that is busy or has died would make
 /// the job wait.
 const AT_ONCE: f64 = 2.0;
 /// How long it takes until e times as many drivers have begun to look: this multiple of the average
@@ -47,7 +47,7 @@ const AT_ONCE: f64 = 2.0;
 const LOOKS_IN_PACE: u32 = 2;
 const MIN_PACE: Duration = Duration::from_millis(8);
 const MAX_PACE: Duration = Duration::from_millis(60);
-/// Each look counts for one part in so many of the average.
+/// Each look counts for one part in this many of the average.
 const AVERAGE_OVER: u32 = 4;
 /// Due times further ahead are not remembered: polls find those jobs in time. The end of a lease,
 /// which is a due time as well, is further ahead by default.
@@ -175,7 +175,7 @@ impl Turns {
         }
     }
 
-    /// What was told of a look here has come back.
+    /// The driver's own message about a look has arrived.
     pub(super) fn came_back(&mut self, now: Instant) {
         if let Some(told_at) = self.told_at.take() {
             let took = now.duration_since(told_at);
@@ -312,7 +312,7 @@ fn averaged(average: Duration, value: Duration) -> Duration {
     (average * (AVERAGE_OVER - 1) + value.min(MAX_PACE)) / AVERAGE_OVER
 }
 
-/// How long the driver at this place waits with so many jobs to look for; an unknown number counts as
+/// How long the driver at this place waits with this many jobs to look for; an unknown number counts as
 /// one.
 fn delay(pace: Duration, place: f64, count: u32) -> Duration {
     let share = place / (AT_ONCE * f64::from(count.max(1)));

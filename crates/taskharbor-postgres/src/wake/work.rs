@@ -1,4 +1,4 @@
-//! [`Work`]: what there is to tell workers about a queue.
+//! [`Work`]: the news about a queue for its workers.
 
 use std::time::Duration;
 

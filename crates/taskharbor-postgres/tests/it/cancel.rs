@@ -22,7 +22,7 @@ use taskharbor_core::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    given::{configure, counts, flow, id, job, noon, queue, reserve, tokens},
+    fixture::{configure, counts, flow, id, job, noon, queue, reserve, tokens},
     harness::store::{self, Store},
 };
 
@@ -55,8 +55,8 @@ async fn calls_of_every_kind_dropped_at_any_moment_leave_nothing_behind() {
         callers.push(tokio::spawn(async move {
             let mut dropped = 0;
             for _ in 0..CALLS {
-                let patience = Duration::from_micros(caller.random.u64(..6_000));
-                match timeout(patience, caller.call()).await {
+                let limit = Duration::from_micros(caller.random.u64(..6_000));
+                match timeout(limit, caller.call()).await {
                     Ok(answer) => answer.unwrap(),
                     Err(_) => dropped += 1,
                 }
@@ -98,7 +98,7 @@ async fn calls_of_every_kind_dropped_at_any_moment_leave_nothing_behind() {
     everything_can_still_be_granted(&store, now).await;
 }
 
-/// Once all leases are over, each job that is due is granted, and acknowledged.
+/// Once all leases have ended, each job that is due is granted, and acknowledged.
 async fn everything_can_still_be_granted(store: &Store, now: Timestamp) {
     let later = now.saturating_add(Duration::from_secs(3600));
     configure(store, Change::ResumeQueue(queue("q")), later).await.unwrap();

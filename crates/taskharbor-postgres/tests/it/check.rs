@@ -12,11 +12,11 @@ use taskharbor_core::{
 use tokio_postgres::Client;
 
 use crate::{
-    given::{ack, configure, fail, id, job, job_in, lease, noon, settle, store, store_set},
+    fixture::{ack, configure, fail, id, job, job_in, lease, noon, settle, store, store_set},
     harness::store::{Store, named},
 };
 
-/// A store with a job in every state, keys, failures, and a flow under way and one that is over.
+/// A store with a job in every state, keys, failures, and a running and a terminal flow.
 async fn populated() -> Store {
     let on = named().await;
     let key = |key: &str| IdempotencyKey::new(key).unwrap();
@@ -237,7 +237,7 @@ async fn what_no_program_may_write_is_refused() {
             "th_live_lease_chk",
         ),
         ("UPDATE th_live SET waits_for = 0 WHERE seq = #child", "th_live_waits_for_check"),
-        // Whatever is over has a time at which it ended.
+        // Every terminal job has a time at which it ended.
         (
             "UPDATE th_finished SET kept_until = finished_at - 1 WHERE first = #failed",
             "th_finished_chk",

@@ -1,4 +1,4 @@
-//! What a DBA sees in psql: everything in the schema says what it is.
+//! Comments of the schema, which a DBA reads in psql: every object has one.
 
 use crate::harness::store::named;
 

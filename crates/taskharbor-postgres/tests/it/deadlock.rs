@@ -24,7 +24,7 @@ use taskharbor_core::{
 use taskharbor_postgres::PostgresDriver;
 
 use crate::{
-    given::{flow, id, job, noon, reserve, tokens},
+    fixture::{flow, id, job, noon, reserve, tokens},
     harness::store,
 };
 
@@ -51,7 +51,7 @@ struct Caller {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_change_the_same_jobs_never_wait_in_a_circle() {
+async fn concurrent_changes_of_the_same_jobs_cannot_deadlock() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let store = store::named().await;

@@ -1,4 +1,4 @@
-//! What the driver finds out about the rights of its role.
+//! The reports of the driver about the rights of its role.
 
 use taskharbor_core::{
     Admin,

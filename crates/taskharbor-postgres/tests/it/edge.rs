@@ -8,7 +8,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    given::{ack, fail, id, job, lease, noon, queue, settle, store_set},
+    fixture::{ack, fail, id, job, lease, noon, queue, settle, store_set},
     harness::store::{Store, named},
 };
 

@@ -1,4 +1,4 @@
-//! What drivers tell each other on the channel of a schema, so that few of them look for a job.
+//! The messages of drivers on the channel of a schema, because of which few of them look for a job.
 
 use std::{future::poll_fn, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::{
-    given::{after, job, lease, noon, queue, store_at},
+    fixture::{after, job, lease, noon, queue, store_at},
     harness::{
         environment,
         store::{self, Store},
@@ -44,7 +44,7 @@ pub(crate) async fn next(messages: &mut UnboundedReceiver<Vec<String>>) -> Vec<S
     timeout(SOON, messages.recv()).await.expect("a message").expect("the connection lives")
 }
 
-/// Waits until so many listeners of the queue `q` hold their locks.
+/// Waits until this many listeners of the queue `q` hold their locks.
 async fn until_listeners(store: &Store, count: i64) {
     let sql = store.sql().await;
     let channel = SchemaName::new(store.schema()).unwrap().channel();

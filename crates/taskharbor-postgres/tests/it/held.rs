@@ -13,7 +13,7 @@ use taskharbor_postgres::{HeldElsewhere, PostgresDriver};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    given::{ack, fail, id, job, lease, noon, settle, store, store_at},
+    fixture::{ack, fail, id, job, lease, noon, settle, store, store_at},
     harness::store::{self, Store},
 };
 

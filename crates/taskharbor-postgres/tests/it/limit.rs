@@ -1,4 +1,4 @@
-//! When workers are told to ask again by queues that hold jobs back: not without pause, and not too late.
+//! `next_due` of queues that hold jobs back: workers poll neither without pause nor too late.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    given::{LEASE, ack, after, configure, job, lease, noon, queue, reserve, store, store_at},
+    fixture::{LEASE, ack, after, configure, job, lease, noon, queue, reserve, store, store_at},
     harness::store::{self, Store},
 };
 
@@ -153,7 +153,7 @@ async fn a_job_that_another_transaction_has_locked_is_asked_for_after_a_pause() 
         }
         let count = jobs.len();
         store(&ours, jobs).await;
-        // Ready, and later with a lease that is over.
+        // Ready, and later with a lease that has ended.
         for start in [noon(), after(2 * LEASE)] {
             let mut sql = ours.sql().await;
             let locked = sql.transaction().await.unwrap();

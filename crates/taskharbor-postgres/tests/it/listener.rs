@@ -7,7 +7,7 @@ use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    given::{id, job, noon, queue, store_at},
+    fixture::{id, job, noon, queue, store_at},
     harness::{
         proxy::Proxy,
         server::{Server, Stop},
@@ -25,7 +25,7 @@ async fn until(watch: &Watch, reaching: bool, limit: Duration) -> Duration {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(limit, wait).await.unwrap_or_else(|_| panic!("hints: still not {reaching}"));
+    timeout(limit, wait).await.unwrap_or_else(|_| panic!("wake-ups: still not {reaching}"));
     start.elapsed()
 }
 
@@ -34,11 +34,11 @@ async fn is_woken_by(watch: &mut Watch, other: &PostgresDriver, id: &str) {
     // What else there was to tell does not count.
     while timeout(Duration::from_millis(200), watch.woken()).await.is_ok() {}
     store_at(other, job(id), noon()).await;
-    assert!(timeout(5 * SECOND, watch.woken()).await.expect("a hint").is_some());
+    assert!(timeout(5 * SECOND, watch.woken()).await.expect("a wake-up").is_some());
 }
 
 #[tokio::test]
-async fn hints_come_back_each_time_that_the_connection_is_cut_and_none_is_left() {
+async fn wake_ups_resume_each_time_that_the_connection_is_cut() {
     let store = store::named().await;
     let other = store.another().await;
     let mut watch = store.watch(vec![queue("q")]).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_server_that_takes_no_more_notifications_still_takes_jobs() {
     let driver = PostgresDriver::open(Config::from_url(&server.url()).unwrap()).await.unwrap();
     driver.migrate().await.unwrap();
     let connect = async || store::connect(&server.url(), "full", "pg_catalog").await.unwrap();
-    // Somebody listens and takes nothing, so all that is told has to be kept.
+    // One session listens but reads nothing, so the server has to keep all notifications.
     let (deaf, loud) = (connect().await, connect().await);
     deaf.batch_execute("LISTEN x").await.unwrap();
     deaf.batch_execute("BEGIN; SELECT 1").await.unwrap();
@@ -101,7 +101,7 @@ async fn the_longest_name_of_a_schema_leaves_room_for_listening() {
 }
 
 #[tokio::test]
-async fn hints_come_back_after_a_restart() {
+async fn wake_ups_resume_after_a_restart() {
     let server = Server::start();
     let open = async || {
         PostgresDriver::open(Config::from_url(&server.url()).unwrap().pool_size(2)).await.unwrap()
@@ -142,7 +142,7 @@ async fn a_connection_that_went_silent_is_found_out_and_replaced() {
 }
 
 #[tokio::test]
-async fn behind_a_pooler_nobody_waits_for_hints() {
+async fn behind_a_pooler_no_watch_waits_for_wake_ups() {
     let store = store::pooled().await;
     let watch = store.watch(vec![QueueName::new("q").unwrap()]).await.unwrap();
     // For longer than it takes to find out.
@@ -155,7 +155,7 @@ async fn behind_a_pooler_nobody_waits_for_hints() {
 
 /// It is not known whether such a call happened. If it did, watches are woken as by any other.
 #[tokio::test]
-async fn jobs_of_calls_that_were_dropped_are_hinted_at_as_well() {
+async fn jobs_of_dropped_calls_send_wake_ups_too() {
     let store = store::named().await;
     let other = store.another().await;
     let mut watch = other.watch(vec![queue("q")]).await.unwrap();
@@ -167,15 +167,15 @@ async fn jobs_of_calls_that_were_dropped_are_hinted_at_as_well() {
         store_at(&store, job(format!("{round}-a")), noon()).await;
         assert!(watch.woken().await.is_some());
         let call = store_at(&store, job(format!("{round}-b")), noon());
-        let patience = Duration::from_micros(200 + 50 * round);
-        if timeout(patience, call).await.is_ok() {
+        let limit = Duration::from_micros(200 + 50 * round);
+        if timeout(limit, call).await.is_ok() {
             continue;
         }
-        let hint = timeout(SECOND, watch.woken()).await;
+        let woken = timeout(SECOND, watch.woken()).await;
         let found = store.inspect(id(format!("{round}-b")), noon()).await.unwrap();
         if found.is_some() {
             stored += 1;
-            assert!(hint.is_ok(), "nobody was told about {round}-b");
+            assert!(woken.is_ok(), "no wake-up arrived for {round}-b");
         }
     }
     println!("{stored} of them were stored");

@@ -21,7 +21,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    given::{
+    fixture::{
         LEASE, ack, after, counts, fail, id, job, job_in, lease, noon, queue, reserve, settle,
         store, store_at, store_set,
     },
@@ -281,7 +281,7 @@ async fn expansions_are_as_fast_together_as_apart() {
     is_sound(&on).await;
 }
 
-/// Texts that have meant something to somebody's parser.
+/// Texts that have a special meaning to some parser.
 fn odd() -> Vec<String> {
     let texts = [
         "'",

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 use crate::{
-    given::{LEASE, ack, configure, counts, id, job, lease, noon, queue, settle, store},
+    fixture::{LEASE, ack, configure, counts, id, job, lease, noon, queue, settle, store},
     harness::{
         environment,
         server::Server,
@@ -275,14 +275,14 @@ async fn stranger(server: &Server, schema: &str) -> (Client, PostgresDriver) {
 }
 
 #[tokio::test]
-async fn whoever_may_not_create_a_schema_is_told_so_and_may_migrate_what_is_installed() {
+async fn without_the_right_to_create_a_schema_only_an_installed_one_is_migrated() {
     let server = Server::start();
     let (client, driver) = stranger(&server, "jobs").await;
     let refused = driver.migrate().await.unwrap_err();
     assert!(matches!(refused, DriverError::Backend(_)), "{refused:?}");
     let said = words(&refused);
     assert!(said.contains("may not") && said.contains("permission denied for database"), "{said}");
-    // Installed by somebody else, it is one step away.
+    // The owner of the database installs the schema; now the missing privilege is one on the schema.
     client.batch_execute(&migration(&SchemaName::new("jobs").unwrap())).await.unwrap();
     let said = words(&driver.migrate().await.unwrap_err());
     assert!(said.contains("permission denied for schema jobs"), "{said}");
@@ -325,7 +325,7 @@ async fn a_database_of_another_encoding_is_refused() {
 }
 
 #[tokio::test]
-async fn migrating_again_does_not_disturb_those_who_work() {
+async fn migrating_again_does_not_disturb_workers() {
     let store_of = named().await;
     store(&store_of, (0..200).map(|it| job(format!("job-{it}"))).collect()).await;
     let another = store_of.another().await;

@@ -1,10 +1,10 @@
-//! What an operator does and sees from psql.
+//! Actions and reads of an operator in psql.
 
 use taskharbor_core::{Admin, State, job::JobSet};
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
-    given::{ack, counts, fail, id, job, job_in, lease, noon, settle, store, store_set},
+    fixture::{ack, counts, fail, id, job, job_in, lease, noon, settle, store, store_set},
     guide::Example,
     harness::store::{Store, named},
 };
@@ -204,7 +204,7 @@ async fn many_jobs_are_refused_as_one_is() {
         ("'t', ARRAY['1']::jsonb[], lane => ''", "lane name is empty"),
         ("'t', ARRAY['1']::jsonb[], priority => 40000", "the priority is out of range"),
         ("'t', ARRAY['1', NULL]::jsonb[]", "the payload is NULL"),
-        ("'t', ARRAY['1']::jsonb[], headers => '[]'", "the headers are no object"),
+        ("'t', ARRAY['1']::jsonb[], headers => '[]'", "the headers must be a JSON object"),
     ] {
         let statement = format!("SELECT th_enqueue_many({arguments})");
         let found = refusal(&sql, &statement, &SqlState::INVALID_PARAMETER_VALUE).await;

@@ -12,13 +12,13 @@ use taskharbor_core::{
 use tokio::time::timeout;
 
 use crate::{
-    given::{LEASE, ack, after, id, job, lease, noon, reserve, store, tokens},
+    fixture::{LEASE, ack, after, id, job, lease, noon, reserve, store, tokens},
     harness::store::named,
     held::until_one_waits,
 };
 
 /// Longer than a call takes that does not wait, and shorter than the transaction stays open.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_job_that_became_a_flow_meanwhile_is_not_purged_as_a_single_one() {
@@ -36,7 +36,7 @@ async fn a_job_that_became_a_flow_meanwhile_is_not_purged_as_a_single_one() {
     let purge = tokio::spawn(async move { driver.manage(purge).await.unwrap().remove(0) });
     until_one_waits(&on).await;
     open.commit().await.unwrap();
-    let answer = timeout(PATIENCE, purge).await.unwrap().unwrap();
+    let answer = timeout(WAIT_LIMIT, purge).await.unwrap().unwrap();
     assert_eq!(answer, Err(Denied::InFlow(id("a"))));
     assert_eq!(on.check().await.unwrap(), []);
 }
@@ -54,7 +54,7 @@ async fn a_late_holder_is_refused_at_once_while_the_next_one_acks_in_a_transacti
     let applied = on.driver().tx(&open).settle(settle(token)).await.unwrap().remove(0);
     assert_eq!(applied, Ok(Settled::Applied));
 
-    let answer = timeout(PATIENCE, on.settle(settle(late))).await.unwrap().unwrap().remove(0);
+    let answer = timeout(WAIT_LIMIT, on.settle(settle(late))).await.unwrap().unwrap().remove(0);
     assert_eq!(answer, Err(Refusal::LeaseMismatch));
     open.commit().await.unwrap();
     assert_eq!(on.check().await.unwrap(), []);

@@ -300,7 +300,7 @@ async fn every_call_reads_what_it_deals_with(store: &Store) {
 async fn filled() -> (Store, Client) {
     let store = named().await;
     let client = store.sql().await;
-    // Nobody may look at the tables behind our back.
+    // Autovacuum must not analyse the tables during the test.
     client
         .batch_execute("DO $$ DECLARE t text; BEGIN FOREACH t IN ARRAY '{th_job,th_live,th_finished,th_outcome,th_key,th_error,th_schedule,th_limit,th_lane,th_grant_note,th_worker}'::text[] LOOP
             EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = off)', t); END LOOP; END $$")
@@ -333,8 +333,7 @@ async fn plans_are_good_with_fresh_statistics() {
 async fn plans_are_good_with_statistics_of_an_idle_store() {
     let (store, client) = filled().await;
     let fill = FILL.replace("$n", &MANY.to_string());
-    // All of it has been there and is gone: the tables have pages, and no rows that anybody knows
-    // of.
+    // The rows were inserted and deleted: the tables have pages, and statistics without rows.
     client.batch_execute(&fill).await.unwrap();
     client
         .batch_execute(

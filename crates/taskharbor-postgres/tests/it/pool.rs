@@ -8,7 +8,7 @@ use taskharbor_postgres::{Config, PostgresDriver, SchemaName, StatementMode};
 use tokio_postgres::NoTls;
 
 use crate::{
-    given::{ack, counts, id, job, lease, noon, queue, settle, store},
+    fixture::{ack, counts, id, job, lease, noon, queue, settle, store},
     harness::{environment, store::named},
 };
 

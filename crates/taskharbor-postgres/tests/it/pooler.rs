@@ -1,4 +1,4 @@
-//! A pooler in transaction mode that the URL says nothing about.
+//! A pooler in transaction mode, without a setting for it in the URL.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use tokio_postgres::NoTls;
 use tracing::{Event, Level, Metadata, Subscriber, field, span};
 
 use crate::{
-    given::{ack, id, job, lease, noon, settle, store},
+    fixture::{ack, id, job, lease, noon, settle, store},
     harness::{bouncer, store::blank},
 };
 

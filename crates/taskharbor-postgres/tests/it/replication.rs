@@ -12,7 +12,7 @@ use taskharbor_core::{
 use taskharbor_postgres::PostgresDriver;
 
 use crate::{
-    given::{ack, after, configure, fail, flow, id, job, lease, noon, settle, store, store_set},
+    fixture::{ack, after, configure, fail, flow, id, job, lease, noon, settle, store, store_set},
     harness::{
         server::Server,
         store::{connect, named},

@@ -1,5 +1,5 @@
-//! What `th_grant` lets each part do, and what it does not; and that nobody's objects are taken for
-//! ours.
+//! The privileges that `th_grant` gives to each part, and those that it does not give; and that objects
+//! of other owners are never mistaken for the driver's.
 
 use taskharbor_core::{
     Admin, Driver, DriverError, NewJob, Timestamp,
@@ -11,7 +11,7 @@ use taskharbor_core::{
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
-    given::{
+    fixture::{
         LEASE, ack, configure, counts, id, job, job_in, lease, noon, queue, settle, store,
         store_at, store_set,
     },
@@ -60,11 +60,11 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
         .idempotency_key(key("d"))
         .key_hold(KeyHold::UntilDone);
     store_set(&producer, JobSet::flow(vec![join])).await;
-    // A failure job that is not needed, and a key whose time is over.
+    // A failure job that is not needed, and a key whose time has ended.
     let join = NewJob::join(id("none"), queue("q"), []);
     let handler = job("handler").after_failure_of([id("none")]);
     store_set(&producer, JobSet::flow(vec![join, handler])).await;
-    // Whatever time a producer names, the server's counts.
+    // The time that a producer names is ignored: the server's time is used.
     let timed = |id, hold| job(id).idempotency_key(key("t")).key_hold(KeyHold::For(hold));
     let forever = std::time::Duration::from_secs(3_600 * 24 * 365);
     store_at(&on, timed("first", LEASE), Timestamp::EPOCH).await;
@@ -92,7 +92,7 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
                 demands,
                 holder,
                 noon(),
-                crate::given::LEASE,
+                crate::fixture::LEASE,
             ))
             .await,
     );
@@ -216,8 +216,8 @@ async fn what_the_driver_refuses_is_refused_to_a_producer_without_the_driver() {
         ("type", "repeat('é', 128)", "job type is 256 bytes long"),
         ("lane", "''::text", "lane name is empty"),
         ("key", "repeat('x', 1025)", "idempotency key is 1025 bytes long"),
-        ("headers", "'[1,2]'::text", "the headers are no object"),
-        ("headers", "'{\"a\": 1}'::text", "the value of header \"a\" is no text"),
+        ("headers", "'[1,2]'::text", "the headers must be a JSON object"),
+        ("headers", "'{\"a\": 1}'::text", "the value of header \"a\" must be a text"),
         (
             "headers",
             "jsonb_build_object('a', repeat('x', 8192))::text",
@@ -330,7 +330,7 @@ async fn a_worker_may_not_change_the_schema() {
 }
 
 #[tokio::test]
-async fn everybody_else_has_nothing() {
+async fn other_roles_have_no_privileges() {
     let on = named().await;
     let client = on.sql().await;
     let public = "SELECT 'schema' FROM pg_namespace n, aclexplode(nspacl) a WHERE oid = $1::text::regnamespace AND a.grantee = 0

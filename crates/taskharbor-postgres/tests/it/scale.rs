@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use crate::harness::store::{Store, named};
 
 /// Entries of an index that are walked through, and 20 for each page. A look at one queue is worth about 100.
-const LOOK: i64 = 150;
+const ENTRIES_OF_A_LOOK: i64 = 150;
 
 const NOW: i64 = 50_000_000;
 
@@ -85,7 +85,7 @@ async fn eight_queues_of_dead_rows_are_begun_behind_them() {
     assert!(granted == 0 && far >= 8 * DEAD, "{far}");
     for queues in [7, 8] {
         let (granted, near) = walked(&sql, &named_queues(queues), Some(2_000_000)).await;
-        assert!(granted == 0 && near < 8 * 4 * LOOK, "{queues} queues: {near}");
+        assert!(granted == 0 && near < 8 * 4 * ENTRIES_OF_A_LOOK, "{queues} queues: {near}");
     }
     drop(snapshot);
 }
@@ -99,7 +99,7 @@ async fn leased_rows_in_front_are_begun_behind() {
     let (granted, far) = walked(&sql, &named_queues(1), None).await;
     assert!(granted == 10 && far >= 25_000, "{far}");
     let (granted, near) = walked(&sql, &named_queues(1), Some(29_000)).await;
-    assert!(granted == 10 && near < 4 * LOOK, "{near}");
+    assert!(granted == 10 && near < 4 * ENTRIES_OF_A_LOOK, "{near}");
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn expired_leases_are_taken_where_they_stand() {
         sql.batch_execute(statement).await.unwrap();
     }
     let (granted, near) = walked(&sql, &named_queues(1), None).await;
-    assert!(granted == 10 && near < 4 * LOOK, "{near}");
+    assert!(granted == 10 && near < 4 * ENTRIES_OF_A_LOOK, "{near}");
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn jobs_that_are_to_be_cancelled_are_walked_through_once() {
         let (granted, walk) = walked(&sql, &named_queues(1), None).await;
         assert_eq!(granted, granted_is);
         // About 500 of them are ended, and a call that has found some looks at 500 rows at once.
-        assert!(walk < 3_000 + 10 * LOOK, "{which}: {walk}");
+        assert!(walk < 3_000 + 10 * ENTRIES_OF_A_LOOK, "{which}: {walk}");
     }
 }
 
@@ -145,7 +145,7 @@ async fn only_the_priorities_that_are_needed_are_looked_at() {
     }
     // Ten jobs of the highest priority.
     let (granted, near) = walked(&sql, &named_queues(1), None).await;
-    assert!(granted == 10 && near < 4 * LOOK, "{near}");
+    assert!(granted == 10 && near < 4 * ENTRIES_OF_A_LOOK, "{near}");
     // Nothing is due: the documented bound is a few looks for each priority.
     sql.batch_execute(
         "UPDATE th_live SET lease_expires_at = 60000000, lease_token = 1, holder = 'w'",
@@ -153,14 +153,14 @@ async fn only_the_priorities_that_are_needed_are_looked_at() {
     .await
     .unwrap();
     let (granted, all) = walked(&sql, &named_queues(1), None).await;
-    assert!(granted == 0 && all < 2_000 * 4 * LOOK, "{all}");
+    assert!(granted == 0 && all < 2_000 * 4 * ENTRIES_OF_A_LOOK, "{all}");
 }
 
 #[tokio::test]
 async fn an_empty_queue_among_many_is_one_look() {
     let (_store, sql) = filled(&jobs("q77", 1, 100)).await;
     let (granted, walk) = walked(&sql, &named_queues(5_000), None).await;
-    assert!(granted == 10 && walk < 5_000 * LOOK, "{walk}");
+    assert!(granted == 10 && walk < 5_000 * ENTRIES_OF_A_LOOK, "{walk}");
     // Lanes are not looked for in a store that has none.
     let scans = "SELECT coalesce(sum(pg_stat_get_xact_numscans(i::regclass)), 0)::bigint FROM unnest('{th_live_lane,th_live_before_lane}'::text[]) i";
     sql.batch_execute("BEGIN").await.unwrap();

@@ -14,7 +14,7 @@ use taskharbor_postgres::PostgresDriver;
 use tokio::time::Instant;
 
 use crate::{
-    given::{after, configure, counts, flow, job, noon},
+    fixture::{after, configure, counts, flow, job, noon},
     harness::store::{Store, named},
 };
 

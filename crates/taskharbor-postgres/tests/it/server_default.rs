@@ -8,7 +8,7 @@ use tokio::{task::JoinSet, time::timeout};
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
-    given::{ack, counts, job, lease, noon, queue, settle, store},
+    fixture::{ack, counts, job, lease, noon, queue, settle, store},
     harness::server::Server,
 };
 
@@ -43,7 +43,7 @@ async fn work(driver: &PostgresDriver, round: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_meet_succeed_whatever_the_default_isolation_is() {
+async fn concurrent_calls_succeed_under_every_default_isolation() {
     let server = Server::start_with(
         "default_transaction_isolation = 'serializable'\ndefault_transaction_read_only = on",
     );

@@ -21,11 +21,11 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::NoTls;
 
 use crate::{
-    given::{id, job, noon, reserve, store_at, tokens},
+    fixture::{id, job, noon, reserve, store_at, tokens},
     harness::{server::Server, store},
 };
 
-/// So many dead rows take longer than a moment to walk through.
+/// This many dead rows take longer than a moment to walk through.
 const DEAD: usize = 60_000;
 const BACKLOG: usize = 40_000;
 const LEASE: Duration = Duration::from_secs(600);
@@ -66,7 +66,7 @@ async fn the_order_is_exact_after_a_call_that_took_long_for_its_jobs() {
 }
 
 /// Takes jobs and ends them until it is told to stop, and gives one back each time: that puts a job
-/// before the place where the driver begins, while others are under way.
+/// before the position where the driver begins, while other calls are in flight.
 async fn work(driver: PostgresDriver, stop: Arc<AtomicBool>, ran: Arc<Mutex<HashSet<JobId>>>) {
     let now = seconds(100);
     while !stop.load(Ordering::SeqCst) {

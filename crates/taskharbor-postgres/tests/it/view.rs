@@ -6,7 +6,7 @@ use taskharbor_core::{driver::Transition, job::JobSet, name::IdempotencyKey};
 use tokio_postgres::{Client, Row};
 
 use crate::{
-    given::{
+    fixture::{
         LEASE, ack, after, fail, failure, id, job, job_in, lease, noon, settle, store, store_at,
         store_set,
     },

@@ -11,8 +11,8 @@ use taskharbor_postgres::SchemaName;
 use tokio::time::timeout;
 
 use crate::{
+    fixture::{ack, id, job, job_in, lease, noon, queue, settle, store_at},
     fleet::{eavesdrop, next},
-    given::{ack, id, job, job_in, lease, noon, queue, settle, store_at},
     harness::store::{self, Store},
 };
 
@@ -76,7 +76,7 @@ async fn a_job_that_is_cancelled_elsewhere_wakes_a_caller_of_another_process() {
 }
 
 #[tokio::test]
-async fn without_a_caller_that_waits_ends_are_not_told() {
+async fn without_a_caller_that_waits_no_end_is_notified() {
     let store = store::named().await;
     let driver = store.another().await;
     let _working = driver.watch(vec![queue("q")]).await.unwrap();

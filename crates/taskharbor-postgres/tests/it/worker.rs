@@ -17,13 +17,13 @@ use tokio::time::timeout;
 use tokio_postgres::Transaction;
 
 use crate::{
-    given::{LEASE, after, configure, id, job, noon, queue, store},
+    fixture::{LEASE, after, configure, id, job, noon, queue, store},
     harness::store::{Store, named},
     plan::announce,
 };
 
 /// Longer than an eviction takes that leaves a locked job.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn holder(name: &str) -> Holder {
     Holder::new(name).unwrap()
@@ -50,7 +50,7 @@ fn names(jobs: &[Leased]) -> Vec<&str> {
 #[tokio::test]
 async fn an_announcement_is_a_hot_update_of_its_own_row() {
     let on = named().await;
-    // Each page has room for a second version of all its rows, whatever snapshots others keep open.
+    // Each page has room for a second version of all its rows, even if open snapshots keep the first.
     for number in 0..50 {
         let info = vec![b'x'; 300].into();
         let (name, start) = (holder("w"), Incarnation::from_bits(number));
@@ -115,7 +115,7 @@ async fn a_worker_that_announces_itself_at_this_moment_is_not_waited_for_by_prun
     let open = sql.transaction().await.unwrap();
     open.execute("SELECT FROM th_worker WHERE holder = 'old' FOR UPDATE", &[]).await.unwrap();
     let now = seconds(2 * 86_400);
-    timeout(PATIENCE, on.prune(Prune::new(1, now).done_before(now))).await.unwrap().unwrap();
+    timeout(WAIT_LIMIT, on.prune(Prune::new(1, now).done_before(now))).await.unwrap().unwrap();
     open.rollback().await.unwrap();
     let left = on.workers(ListWorkers::new(9, now).with_overdue()).await.unwrap().items;
     assert_eq!(left.iter().map(|it| it.holder.as_str()).collect::<Vec<_>>(), ["old"]);
@@ -184,7 +184,7 @@ async fn jobs_of_an_evicted_worker_are_granted_although_scans_begin_behind_them(
         let evicted = same.evict(Evict::new(holder("w-1"), now)).await.unwrap();
         assert_eq!(evicted, Evicted::Leases(JOBS));
         if round == 2 {
-            timeout(PATIENCE, watch.woken()).await.expect("a wake-up");
+            timeout(WAIT_LIMIT, watch.woken()).await.expect("a wake-up");
         }
         let granted = take(told, "w-2", JOBS, now).await.jobs;
         assert_eq!(granted.len(), JOBS, "round {round}");
@@ -209,7 +209,7 @@ async fn a_queue_at_its_limit_has_room_after_an_eviction() {
     let mut watch = other.watch(vec![queue("q")]).await.unwrap();
     while timeout(Duration::from_millis(200), watch.woken()).await.is_ok() {}
     on.evict(Evict::new(holder("w-1"), seconds(2))).await.unwrap();
-    timeout(PATIENCE, watch.woken()).await.expect("a wake-up");
+    timeout(WAIT_LIMIT, watch.woken()).await.expect("a wake-up");
     assert_eq!(take(&other, "w-2", 3, seconds(2)).await.jobs.len(), 2);
     assert_eq!(on.check().await.unwrap(), []);
 }
@@ -235,7 +235,7 @@ async fn a_job_that_an_open_transaction_has_settled_is_left_to_it() {
         assert_eq!(answers, [Ok(Settled::Applied)]);
 
         let evict = Evict::new(holder("w-1"), seconds(2));
-        let evicted = timeout(PATIENCE, on.evict(evict.clone())).await.unwrap().unwrap();
+        let evicted = timeout(WAIT_LIMIT, on.evict(evict.clone())).await.unwrap().unwrap();
         assert_eq!(evicted, Evicted::Leases(1));
         let left = on.workers(ListWorkers::new(9, noon()).with_overdue()).await.unwrap().items;
         assert_eq!(left, []);

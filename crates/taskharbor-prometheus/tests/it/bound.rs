@@ -1,4 +1,4 @@
-//! However many types and queues there are, the number of series is bounded.
+//! The number of series is bounded for any number of types and queues.
 
 use taskharbor::{Client, Options};
 use taskharbor_prometheus::{MAX_NAMES, Metrics};

@@ -1,4 +1,4 @@
-//! The metrics, as they are scraped, beside what the store says.
+//! The metrics, as they are scraped, compared with the store.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bound;

@@ -1,4 +1,4 @@
-//! What `ops/` and the guide name is what the adapter exports.
+//! The metrics that `ops/` and the guide name are those that the adapter exports.
 
 use std::{collections::BTreeSet, time::Duration};
 

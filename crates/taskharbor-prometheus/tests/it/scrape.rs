@@ -1,4 +1,4 @@
-//! What is scraped after jobs of every outcome is what the store says.
+//! The scraped metrics agree with the store after jobs of every outcome.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,7 +25,7 @@ const SECOND: Duration = Duration::from_secs(1);
 enum End {
     Succeed,
     FailOnce,
-    FailForGood,
+    FailPermanently,
     Snooze,
     Panic,
     WaitForCancel,
@@ -43,7 +43,7 @@ async fn work(Work(end): Work, cx: Context) -> JobResult<Outcome<u32>> {
     tokio::time::sleep(SECOND).await;
     match end {
         End::FailOnce if cx.attempt() == 1 => Err("for now")?,
-        End::FailForGood => return Err(JobError::unrecoverable("for good")),
+        End::FailPermanently => return Err(JobError::unrecoverable("permanently")),
         End::Panic => panic!("the handler panics"),
         End::Snooze if cx.delivery() == 1 => return Ok(Outcome::Snooze(SECOND)),
         End::WaitForCancel => {
@@ -95,7 +95,7 @@ async fn what_is_scraped_is_what_the_store_says() {
         worker.observer(observer).retry(Exponential::default().max_attempts(2))
     });
     let client = Client::builder(harbor.driver()).observer(metrics.clone()).build().unwrap();
-    for end in [End::Succeed, End::FailOnce, End::FailForGood, End::Snooze, End::Panic] {
+    for end in [End::Succeed, End::FailOnce, End::FailPermanently, End::Snooze, End::Panic] {
         for _ in 0..20 {
             client.enqueue(Work(end)).await.unwrap();
         }

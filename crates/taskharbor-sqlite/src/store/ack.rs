@@ -1,7 +1,7 @@
 //! Acks of jobs that are in no flow, under valid leases: the most frequent ends.
 //!
-//! One statement looks at the lease and writes, for many jobs at once if they were granted together.
-//! Whatever it does not find is left to the rules in core.
+//! One statement checks the lease and writes, for many jobs at once if they were granted together.
+//! Jobs that it does not find are settled by the rules in core.
 
 use rusqlite::{CachedStatement, params};
 use taskharbor_core::{

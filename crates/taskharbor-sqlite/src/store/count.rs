@@ -40,7 +40,7 @@ impl Recount {
         self.add(queue, to, 1);
     }
 
-    /// So many more jobs of this queue are in the state with this number.
+    /// This many more jobs of this queue are in the state with this number.
     pub(super) fn add(&mut self, queue: &QueueName, number: i64, more: i64) {
         let counts = self.of(queue);
         if let Some(count) = usize::try_from(number).ok().and_then(|at| counts.get_mut(at)) {

@@ -1,4 +1,4 @@
-//! Jobs on their way from or to another store.
+//! Export and import.
 
 use rusqlite::{params, types::ValueRef};
 use taskharbor_core::{
@@ -150,7 +150,7 @@ impl Store<'_> {
         Ok(ExportedJob::new(body.new, body.created_at, entry.life, edges, holds_key))
     }
 
-    /// The job that took a key, and its number, whatever the time.
+    /// The job that took a key, and its number, even if the key's time has ended.
     fn stored_key(
         &self,
         queue: &QueueName,

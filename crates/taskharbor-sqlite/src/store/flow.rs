@@ -1,4 +1,4 @@
-//! What is known of a flow beside its members.
+//! The stored data of a flow, apart from its members.
 
 use rusqlite::params;
 use taskharbor_core::{
@@ -103,7 +103,7 @@ impl Store<'_> {
         }
     }
 
-    /// A flow has so many members more that are not terminal, or other members or another tail.
+    /// A flow has this many members more that are not terminal, or other members or another tail.
     pub(super) fn count_live(&mut self, flow: i64, more: i64) {
         *self.live.entry(flow).or_default() += more;
     }
@@ -186,7 +186,7 @@ impl Store<'_> {
         Ok(self.find::<i64>(sql::NEXT_REMOVAL, [])?.is_some())
     }
 
-    /// Deletes up to so many members of a removed flow; whether more are left.
+    /// Deletes up to this many members of a removed flow; whether more are left.
     pub(crate) fn delete_removed(&mut self, limit: usize) -> Result<bool, Fault> {
         let Some(flow) = self.find::<i64>(sql::NEXT_REMOVAL, [])? else { return Ok(false) };
         let members = self.find_all(sql::SOME_MEMBERS, [flow, place(limit)])?;

@@ -1,4 +1,4 @@
-//! What people see of the lanes of a queue.
+//! Reads of the lanes of a queue for operators.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Store<'_> {
         Ok(Page::new(page, next))
     }
 
-    /// The lanes behind the cursor, at least one more than the page has if there are so many.
+    /// The lanes behind the cursor, at least one more than the page has if there are this many.
     fn named_lanes(
         &self,
         request: &ListLanes,

@@ -1,4 +1,4 @@
-//! What people do to jobs and flows.
+//! Actions of operators on jobs and flows.
 
 use taskharbor_core::{
     JobId, State, Timestamp,

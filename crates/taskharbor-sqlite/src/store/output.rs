@@ -1,4 +1,4 @@
-//! Reading what jobs produced.
+//! Reading the outputs of jobs.
 
 use rusqlite::{Row, params};
 use taskharbor_core::{

@@ -1,4 +1,4 @@
-//! What people see of a job and of a flow.
+//! Reads of a job and of a flow for operators.
 
 use rusqlite::{Row, params};
 use taskharbor_core::{

@@ -212,7 +212,7 @@ impl Store<'_> {
         }
     }
 
-    /// Leases a job, reclaimed from a holder whose lease is over if need be; `false` if the reclaim
+    /// Leases a job, reclaimed from a holder whose lease has ended if need be; `false` if the reclaim
     /// cancels it. The grant of a job that was waiting is left to [`Store::write_grants`].
     pub(super) fn grant(&mut self, due: Due, walk: &mut Walk<'_>) -> Result<bool, Fault> {
         let Due { mut entry, body } = due;
@@ -248,7 +248,7 @@ impl Store<'_> {
         Ok(true)
     }
 
-    /// Writes the grant of a job whose lease was over.
+    /// Writes the grant of a job whose lease had ended.
     fn write_reclaimed(&self, entry: &Entry, secret: Secret, walk: &Walk<'_>) -> Result<(), Fault> {
         let life = &entry.life;
         // LEA-4, SET-13: the stored record loses its `run_at` and its note, too.

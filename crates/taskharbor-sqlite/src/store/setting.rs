@@ -1,4 +1,4 @@
-//! What is configured in the store beside the jobs.
+//! The settings of the store.
 
 use rusqlite::{Row, params};
 use taskharbor_core::{

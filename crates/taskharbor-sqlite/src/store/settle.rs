@@ -57,7 +57,7 @@ impl Store<'_> {
             return Ok(Ok(Settled::Applied));
         }
         if entry.flow.is_some() {
-            // What happens to this job may depend on what became of those before it, which may have
+            // What happens to this job may depend on the results of those before it, which may have
             // changed it.
             self.unblock_dependants(acked, now)?;
             entry = self.take(entry.seq)?;

@@ -71,7 +71,7 @@ struct Line {
     is_dry: bool,
 }
 
-/// What became of a turn.
+/// The result of a turn.
 enum Turned {
     /// It is used up.
     Over,
@@ -262,7 +262,7 @@ impl Store<'_> {
         Ok(Walked::Dry)
     }
 
-    /// Grants what is left of the turn of a lane, and reads so many positions at once.
+    /// Grants what is left of the turn of a lane, and reads this many positions at once.
     fn take_turn(
         &mut self,
         line: &mut Line,

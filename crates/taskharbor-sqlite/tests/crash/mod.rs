@@ -1,5 +1,5 @@
-//! A process that enqueues and works is killed at random moments, and what it was told is compared
-//! with what the file says.
+//! A process that enqueues and works is killed at random moments, and the answers that it got are compared
+//! with the file.
 //!
 //! The child writes a line to a log of its own and syncs it for everything it learns: `E id` when an
 //! enqueue was acknowledged, `S id` before a job runs, `D id` when its ack was acknowledged. After each
@@ -117,7 +117,7 @@ pub(crate) struct Tally {
     pub(crate) left: usize,
 }
 
-/// Starts the child that `command` makes and kills it, so many times; fails if anything was lost or
+/// Starts the child that `command` makes and kills it, this many times; fails if anything was lost or
 /// ran again.
 pub(crate) async fn rounds(
     dir: PathBuf,
@@ -134,7 +134,7 @@ pub(crate) async fn rounds(
     Ok(tally)
 }
 
-/// SIGKILL, after so many lines.
+/// SIGKILL, after this many lines.
 fn kill_after(lines: usize, mut command: Command) -> Outcome {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let out = child.stdout.take().ok_or("the child has no output")?;

@@ -6,18 +6,18 @@ use taskharbor_core::{Admin, Driver, State, admin::Counts};
 use taskharbor_sqlite::SqliteDriver;
 
 use crate::{
-    given::{NOON, put, run, state},
-    place::Place,
+    fixture::{NOON, put, run, state},
+    temp_dir::TempDir,
 };
 
 #[tokio::test]
 async fn a_backup_is_a_store_of_its_own_with_the_same_permissions() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     put(&driver, "a").await;
     run(&driver, "a").await;
     put(&driver, "b").await;
-    let copy = place.dir().join("copy.db");
+    let copy = temp.dir().join("copy.db");
     let bytes = driver.backup(&copy).await.unwrap();
     assert_eq!(bytes, fs::metadata(&copy).unwrap().len());
     put(&driver, "c").await;
@@ -37,11 +37,11 @@ async fn a_backup_is_a_store_of_its_own_with_the_same_permissions() {
 
 #[tokio::test]
 async fn a_backup_replaces_no_file() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
-    let copy = place.dir().join("copy.db");
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
+    let copy = temp.dir().join("copy.db");
     fs::write(&copy, "precious").unwrap();
     driver.backup(&copy).await.unwrap_err();
-    driver.backup(place.dir().join("nowhere/copy.db")).await.unwrap_err();
+    driver.backup(temp.dir().join("nowhere/copy.db")).await.unwrap_err();
     assert_eq!(fs::read_to_string(&copy).unwrap(), "precious");
 }

@@ -12,9 +12,9 @@ use taskharbor_core::{
 use taskharbor_sqlite::SqliteDriver;
 
 use crate::{
-    given::{LEASE, NOON, job, lane, queue, take},
+    fixture::{LEASE, NOON, job, lane, queue, take},
     lane::{limit, open, reserve, store},
-    place::Place,
+    temp_dir::TempDir,
 };
 
 fn later(seconds: u64) -> Timestamp {
@@ -40,8 +40,8 @@ async fn reserve_as(name: &str, driver: &SqliteDriver, limit: usize, now: Timest
 /// The line holds what is over for some calls. An eviction goes by its own time.
 #[tokio::test]
 async fn leases_that_a_later_call_has_put_in_line_are_ended() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     store(&driver, ["a", "b", "c"].map(|text| job(text).lane(lane("blue")))).await;
     assert_eq!(reserve(&driver, 3).await.jobs.len(), 3);
     // All three are over for this call, and it takes one of them.
@@ -54,8 +54,8 @@ async fn leases_that_a_later_call_has_put_in_line_are_ended() {
 
 #[tokio::test]
 async fn leases_are_found_in_every_queue_lane_and_priority() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     let jobs = (0..60_i16).map(|number| {
         let mut new = job(&number.to_string()).priority(number % 3);
         new.queue = QueueName::new(format!("q{}", number % 5)).unwrap();
@@ -75,8 +75,8 @@ async fn leases_are_found_in_every_queue_lane_and_priority() {
 
 #[tokio::test]
 async fn a_place_that_an_eviction_frees_is_there_for_another_driver() {
-    let place = Place::new();
-    let (here, there) = (open(&place).await, open(&place).await);
+    let temp = TempDir::new();
+    let (here, there) = (open(&temp).await, open(&temp).await);
     limit(&here, QueueLimits::new().inflight(2).per_lane(1)).await;
     store(&here, ["a", "b", "c"].map(|text| job(text).lane(lane(text)))).await;
     let held = reserve(&here, 3).await.jobs;
@@ -93,8 +93,8 @@ async fn a_place_that_an_eviction_frees_is_there_for_another_driver() {
 
 #[tokio::test]
 async fn a_token_is_refused_as_if_its_time_were_over() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     store(&driver, [job("a")]).await;
     let held = take(&driver).await.unwrap();
     assert_eq!(driver.evict(evict(NOON)).await.unwrap(), Evicted::Leases(1));

@@ -1,5 +1,5 @@
-//! What goes wrong outside of the driver: typed errors, nothing half written, and everything works
-//! again when the cause is gone.
+//! Faults outside of the driver: each is a typed error, nothing is half written, and everything works again
+//! without the fault.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -15,8 +15,8 @@ use taskharbor_sqlite::{
 };
 
 use crate::{
-    given::{NOON, id, job, put, run, state, works},
-    place::Place,
+    fixture::{NOON, id, job, put, run, state, works},
+    temp_dir::TempDir,
 };
 
 /// It is worth trying again, and the message says this.
@@ -49,8 +49,8 @@ async fn enqueue(
 
 #[tokio::test]
 async fn a_full_file_takes_nothing_by_half_and_goes_on_when_there_is_room() {
-    let place = Place::new();
-    let config = place.config().max_bytes(400_000);
+    let temp = TempDir::new();
+    let config = temp.config().max_bytes(400_000);
     let driver = SqliteDriver::open_with(config).await.unwrap();
     works(&driver, "first").await;
     let large = |text: String| {
@@ -84,8 +84,8 @@ async fn a_full_file_takes_nothing_by_half_and_goes_on_when_there_is_room() {
 
 #[tokio::test]
 async fn a_full_file_keeps_room_to_record_the_outcomes_of_its_jobs() {
-    let place = Place::new();
-    let config = place.config().max_bytes(400_000);
+    let temp = TempDir::new();
+    let config = temp.config().max_bytes(400_000);
     let driver = SqliteDriver::open_with(config).await.unwrap();
     let mut stored = 0;
     let full = loop {
@@ -100,7 +100,7 @@ async fn a_full_file_keeps_room_to_record_the_outcomes_of_its_jobs() {
     let output: Blob = vec![7; 4_000].into();
     for _ in 0..5 {
         let lease = Duration::from_secs(60);
-        let leased = driver.reserve_job(crate::given::queue(), holder(), NOON, lease).await;
+        let leased = driver.reserve_job(crate::fixture::queue(), holder(), NOON, lease).await;
         driver.ack(&leased.unwrap().unwrap(), Some(output.clone()), NOON).await.unwrap();
     }
     let later = NOON.saturating_add(Duration::from_secs(100));
@@ -111,17 +111,17 @@ async fn a_full_file_keeps_room_to_record_the_outcomes_of_its_jobs() {
 
 #[tokio::test]
 async fn a_call_that_finds_the_file_locked_for_too_long_is_told_so() {
-    let place = Place::new();
-    let config = place.config().busy_timeout(Duration::from_millis(30));
+    let temp = TempDir::new();
+    let config = temp.config().busy_timeout(Duration::from_millis(30));
     let driver = SqliteDriver::open_with(config).await.unwrap();
     put(&driver, "a").await;
-    let mut conn = Connection::open(place.file()).unwrap();
+    let mut conn = Connection::open(temp.file()).unwrap();
     let other = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     passing(
         &enqueue(&driver, [job("b")]).await.unwrap_err(),
         "another process has the file locked",
     );
-    let mine = &mut Connection::open(place.file()).unwrap();
+    let mine = &mut Connection::open(temp.file()).unwrap();
     mine.busy_timeout(Duration::ZERO).unwrap();
     passing(&driver.begin(mine).unwrap_err(), "another process has the file locked");
     assert_eq!(state(&driver, "a").await, Some(State::Ready), "it can still be read");
@@ -141,18 +141,18 @@ fn damage(path: &Path) {
 
 #[tokio::test]
 async fn a_damaged_file_is_recognised_and_one_put_in_its_place_is_used() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     enqueue(&driver, (0..2_000).map(|number| job(&number.to_string()))).await.unwrap();
     driver.close().await.unwrap();
-    let backup = place.dir().join("backup.db");
-    fs::copy(place.file(), &backup).unwrap();
-    damage(&place.file());
+    let backup = temp.dir().join("backup.db");
+    fs::copy(temp.file(), &backup).unwrap();
+    damage(&temp.file());
 
-    let driver = SqliteDriver::open(place.file()).await.unwrap();
+    let driver = SqliteDriver::open(temp.file()).await.unwrap();
     lasting(
         &driver
-            .configure(Configure::new(vec![Change::ResumeQueue(crate::given::queue())], NOON))
+            .configure(Configure::new(vec![Change::ResumeQueue(crate::fixture::queue())], NOON))
             .await
             .err()
             .unwrap_or_else(|| DriverError::backend("the file is damaged: not met by this one")),
@@ -163,9 +163,9 @@ async fn a_damaged_file_is_recognised_and_one_put_in_its_place_is_used() {
     lasting(&driver.list(list).await.unwrap_err(), "the file is damaged");
 
     for beside in ["jobs.db-wal", "jobs.db-shm"] {
-        let _ = fs::remove_file(place.dir().join(beside));
+        let _ = fs::remove_file(temp.dir().join(beside));
     }
-    fs::rename(&backup, place.file()).unwrap();
+    fs::rename(&backup, temp.file()).unwrap();
     run(&driver, "0").await;
     enqueue(&driver, [job("new")]).await.unwrap();
     assert_eq!(driver.counts(Counts::new(NOON)).await.unwrap()[0].states.total(), 2_001);
@@ -174,14 +174,14 @@ async fn a_damaged_file_is_recognised_and_one_put_in_its_place_is_used() {
 
 #[tokio::test]
 async fn nothing_is_written_into_a_file_that_is_not_there_any_more() {
-    let place = Place::new();
-    let home = place.dir().join("home");
+    let temp = TempDir::new();
+    let home = temp.dir().join("home");
     fs::create_dir(&home).unwrap();
     let driver =
         SqliteDriver::open_with(Config::new(home.join("jobs.db")).create(true)).await.unwrap();
     put(&driver, "a").await;
-    let mut watch = driver.watch(vec![crate::given::queue()]).await.unwrap();
-    let away = place.dir().join("away");
+    let mut watch = driver.watch(vec![crate::fixture::queue()]).await.unwrap();
+    let away = temp.dir().join("away");
     fs::rename(&home, &away).unwrap();
     for _ in 0..2 {
         passing(&enqueue(&driver, [job("b")]).await.unwrap_err(), "was moved or removed");
@@ -210,9 +210,9 @@ mod beside {
     use super::*;
     use crate::process::{child, told};
 
-    fn remove(place: &Place, names: &[&str]) {
+    fn remove(temp: &TempDir, names: &[&str]) {
         for name in names {
-            fs::remove_file(place.dir().join(name)).unwrap();
+            fs::remove_file(temp.dir().join(name)).unwrap();
         }
     }
 
@@ -225,8 +225,8 @@ mod beside {
     }
 
     /// What another process finds or does.
-    fn other_process(place: &Place, what: &str) {
-        let told = format!("{what} {}", place.file().display());
+    fn other_process(temp: &TempDir, what: &str) {
+        let told = format!("{what} {}", temp.file().display());
         let output = child("fault::beside::a_child_that_uses_the_file", &told).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && said.contains("it was so"), "{what}: {said}");
@@ -252,33 +252,33 @@ mod beside {
     #[tokio::test]
     async fn nothing_is_stored_in_a_log_that_no_other_process_can_see() {
         for names in [&["jobs.db-wal", "jobs.db-shm"][..], &["jobs.db-wal"], &["jobs.db-shm"]] {
-            let place = Place::new();
-            let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+            let temp = TempDir::new();
+            let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
             put(&driver, "a").await;
             assert_eq!(state(&driver, "a").await, Some(State::Ready));
-            remove(&place, names);
+            remove(&temp, names);
             enqueue_when_open(&driver, "b").await;
-            other_process(&place, "finds");
+            other_process(&temp, "finds");
             assert_eq!(driver.check().await.unwrap(), []);
         }
     }
 
     #[tokio::test]
     async fn a_log_that_another_process_has_made_anew_is_used() {
-        let place = Place::new();
-        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+        let temp = TempDir::new();
+        let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
         put(&driver, "a").await;
         driver.close().await.unwrap();
-        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+        let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
         assert_eq!(state(&driver, "a").await, Some(State::Ready));
-        remove(&place, &["jobs.db-wal", "jobs.db-shm"]);
-        other_process(&place, "enqueues");
+        remove(&temp, &["jobs.db-wal", "jobs.db-shm"]);
+        other_process(&temp, "enqueues");
         enqueue_when_open(&driver, "b").await;
         for text in ["a", "b", "elsewhere"] {
             assert_eq!(state(&driver, text).await, Some(State::Ready), "{text}");
         }
         driver.close().await.unwrap();
-        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+        let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
         assert_eq!(driver.check().await.unwrap(), []);
         assert_eq!(driver.counts(Counts::new(NOON)).await.unwrap()[0].states.total(), 3);
     }
@@ -291,7 +291,8 @@ mod permission {
     use super::*;
     use crate::process::{child, told};
 
-    const NOBODY: u32 = 65_534;
+    /// The id of the account without privileges.
+    const UNPRIVILEGED: u32 = 65_534;
 
     fn allow(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -300,21 +301,21 @@ mod permission {
     /// Nothing is read-only to root, so another user tries it.
     #[test]
     fn a_file_that_may_not_be_written_is_read_and_can_be_written_when_it_may() {
-        let place = Place::new();
-        allow(place.dir(), 0o777);
-        let program = place.dir().join("program");
+        let temp = TempDir::new();
+        allow(temp.dir(), 0o777);
+        let program = temp.dir().join("program");
         fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         allow(&program, 0o755);
         let as_usual =
-            child("fault::permission::a_child_that_is_not_root", place.dir().to_str().unwrap());
+            child("fault::permission::a_child_that_is_not_root", temp.dir().to_str().unwrap());
         let mut command = std::process::Command::new(&program);
         command.args(as_usual.get_args());
         command.envs(as_usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.current_dir(place.dir());
-        let is_root = fs::metadata(place.dir()).unwrap().permissions().mode() != 0
-            && std::os::unix::fs::MetadataExt::uid(&fs::metadata(place.dir()).unwrap()) == 0;
+        command.current_dir(temp.dir());
+        let is_root = fs::metadata(temp.dir()).unwrap().permissions().mode() != 0
+            && std::os::unix::fs::MetadataExt::uid(&fs::metadata(temp.dir()).unwrap()) == 0;
         if is_root {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);

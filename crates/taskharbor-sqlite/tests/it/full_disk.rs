@@ -11,9 +11,9 @@ use taskharbor_core::{
 use taskharbor_sqlite::{Config, SqliteDriver};
 
 use crate::{
-    given::{LEASE, NOON, job, queue},
-    place::Place,
+    fixture::{LEASE, NOON, job, queue},
     process::{child, told},
+    temp_dir::TempDir,
 };
 
 /// Large enough for the whole reserve. Most of it is taken by a file of another program.
@@ -32,8 +32,8 @@ fn the_reserve_of_a_tiny_disk_is_enough_for_the_log() {
 
 /// The mount ends with the child. Users other than root may do this in a namespace of their own.
 fn on_a_disk(bytes: usize, child_name: &str) {
-    let place = Place::new();
-    let dir = place.dir().to_str().unwrap();
+    let temp = TempDir::new();
+    let dir = temp.dir().to_str().unwrap();
     let on_the_disk = child(child_name, dir);
     let mount = format!("mount -t tmpfs -o size={bytes} tmpfs \"$0\" && exec \"$@\"");
     let mut command = Command::new("unshare");

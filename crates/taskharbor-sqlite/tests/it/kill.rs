@@ -11,9 +11,9 @@ use taskharbor_sqlite::SqliteDriver;
 
 use crate::{
     crash,
-    given::{NOON, put, queue, single, state, take},
-    place::Place,
+    fixture::{NOON, put, queue, single, state, take},
     process::{child, told},
+    temp_dir::TempDir,
 };
 
 /// A few rounds of what `cargo xtask crash sqlite` does for long.
@@ -22,11 +22,11 @@ async fn what_was_acknowledged_survives_kills() {
     let seed = std::env::var("TASKHARBOR_SEED").ok().and_then(|it| it.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("TASKHARBOR_SEED={seed}");
-    let place = Place::new();
-    let dir = place.dir().to_str().unwrap().to_owned();
+    let temp = TempDir::new();
+    let dir = temp.dir().to_str().unwrap().to_owned();
     let command = || Ok(child("kill::a_child_that_is_killed", &dir));
     let mut random = fastrand::Rng::with_seed(seed);
-    let tally = crash::rounds(place.dir().to_owned(), 5, &mut random, command).await.unwrap();
+    let tally = crash::rounds(temp.dir().to_owned(), 5, &mut random, command).await.unwrap();
     let crash::Tally { enqueued, done, left } = tally;
     println!("{enqueued} enqueued, {done} done, {left} left");
     assert!(enqueued > 0);
@@ -42,9 +42,9 @@ fn a_child_that_is_killed() {
 
 #[tokio::test]
 async fn a_commit_of_another_process_wakes() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
-    let mut command = child("kill::a_child_that_waits_for_work", place.file().to_str().unwrap());
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
+    let mut command = child("kill::a_child_that_waits_for_work", temp.file().to_str().unwrap());
     let mut waiting = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(waiting.stdout.take().unwrap()).lines();
     let mut until = |what: &str| {

@@ -11,12 +11,12 @@ use taskharbor_core::{
 use taskharbor_sqlite::{SqliteDriver, Synchronous};
 
 use crate::{
-    given::{LEASE, NOON, id, job, lane, queue},
-    place::Place,
+    fixture::{LEASE, NOON, id, job, lane, queue},
+    temp_dir::TempDir,
 };
 
-pub(crate) async fn open(place: &Place) -> SqliteDriver {
-    let config = place.config().synchronous(Synchronous::Normal);
+pub(crate) async fn open(temp: &TempDir) -> SqliteDriver {
+    let config = temp.config().synchronous(Synchronous::Normal);
     SqliteDriver::open_with(config.busy_timeout(Duration::from_secs(30))).await.unwrap()
 }
 
@@ -49,8 +49,8 @@ fn jobs_of(name: &str, count: usize) -> Vec<NewJob> {
 
 #[tokio::test]
 async fn a_full_lane_and_a_full_queue_grant_nothing_more() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     let plain = (0..2_000).map(|it| job(&it.to_string()));
     store(&driver, jobs_of("big", 2_000).into_iter().chain(plain)).await;
     limit(&driver, QueueLimits::new().inflight(51).per_lane(1)).await;
@@ -67,8 +67,8 @@ async fn a_full_lane_and_a_full_queue_grant_nothing_more() {
 
 #[tokio::test]
 async fn lanes_with_scheduled_jobs_alone_are_not_looked_at() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     let later = NOON.saturating_add(Duration::from_secs(60));
     let scheduled = (0..5_000).map(|number| {
         job(&format!("later {number}")).lane(lane(&format!("a {number}"))).run_at(later)
@@ -81,8 +81,8 @@ async fn lanes_with_scheduled_jobs_alone_are_not_looked_at() {
 
 #[tokio::test]
 async fn a_job_behind_more_full_lanes_than_a_call_looks_at_is_granted() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     limit(&driver, QueueLimits::new().per_lane(1)).await;
     let of_lane =
         |number: usize| jobs_of(&format!("full {number}"), 2).into_iter().map(|it| it.priority(1));
@@ -106,8 +106,8 @@ async fn a_job_behind_more_full_lanes_than_a_call_looks_at_is_granted() {
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Two jobs in each of more lanes than a call looks at, of which one is leased.
-async fn full_lanes(place: &Place) -> SqliteDriver {
-    let driver = open(place).await;
+async fn full_lanes(temp: &TempDir) -> SqliteDriver {
+    let driver = open(temp).await;
     limit(&driver, QueueLimits::new().per_lane(1)).await;
     store(&driver, (0..1_500).flat_map(|number| jobs_of(&format!("full {number}"), 2))).await;
     let mut granted = 0;
@@ -134,8 +134,8 @@ async fn follow(driver: &SqliteDriver, mut now: Timestamp) -> (usize, Reserved) 
 
 #[tokio::test]
 async fn more_full_lanes_than_a_call_looks_at_are_not_asked_without_end() {
-    let place = Place::new();
-    let driver = full_lanes(&place).await;
+    let temp = TempDir::new();
+    let driver = full_lanes(&temp).await;
     let end = NOON.saturating_add(LEASE);
     let mut total = 0;
     for seconds in [1, 10] {
@@ -150,8 +150,8 @@ async fn more_full_lanes_than_a_call_looks_at_are_not_asked_without_end() {
 
 #[tokio::test]
 async fn a_job_that_comes_into_a_lane_behind_the_walk_is_granted_soon() {
-    let place = Place::new();
-    let driver = full_lanes(&place).await;
+    let temp = TempDir::new();
+    let driver = full_lanes(&temp).await;
     let start = NOON.saturating_add(Duration::from_secs(1));
     follow(&driver, start).await;
     let begun = reserve_at(&driver, 9, start).await;

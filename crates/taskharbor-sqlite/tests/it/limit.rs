@@ -17,9 +17,9 @@ use taskharbor_core::{
 use taskharbor_sqlite::{SqliteDriver, rusqlite::Connection};
 
 use crate::{
-    given::{LEASE, NOON, id, job, lane, queue, state},
+    fixture::{LEASE, NOON, id, job, lane, queue, state},
     lane::{limit, open, reserve, store},
-    place::Place,
+    temp_dir::TempDir,
 };
 
 fn acks(jobs: &[Leased]) -> Settle {
@@ -30,7 +30,7 @@ fn acks(jobs: &[Leased]) -> Settle {
     Settle::new(jobs.iter().map(ack).collect(), NOON)
 }
 
-/// Takes and acks until so many jobs are done, and counts those that are inflight.
+/// Takes and acks until this many jobs are done, and counts those that are inflight.
 async fn work(driver: SqliteDriver, inflight: Arc<AtomicUsize>, done: Arc<AtomicUsize>) {
     while done.load(Ordering::SeqCst) < 400 {
         let jobs = reserve(&driver, 4).await.jobs;
@@ -45,14 +45,14 @@ async fn work(driver: SqliteDriver, inflight: Arc<AtomicUsize>, done: Arc<Atomic
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drivers_on_one_file_share_a_limit() {
-    let place = Place::new();
-    let first = open(&place).await;
+    let temp = TempDir::new();
+    let first = open(&temp).await;
     limit(&first, QueueLimits::new().inflight(5).per_lane(2)).await;
     store(&first, (0..400).map(|it| job(&it.to_string()).lane(lane(&(it % 7).to_string())))).await;
     let (inflight, done) = (Arc::default(), Arc::default());
     let mut tasks = Vec::new();
     for _ in 0..4 {
-        let work = work(open(&place).await, Arc::clone(&inflight), Arc::clone(&done));
+        let work = work(open(&temp).await, Arc::clone(&inflight), Arc::clone(&done));
         tasks.push(tokio::spawn(work));
     }
     for task in tasks {
@@ -61,37 +61,37 @@ async fn drivers_on_one_file_share_a_limit() {
     assert_eq!(first.check().await.unwrap(), []);
 }
 
-fn lane_rows(place: &Place) -> i64 {
-    let conn = Connection::open(place.file()).unwrap();
+fn lane_rows(temp: &TempDir) -> i64 {
+    let conn = Connection::open(temp.file()).unwrap();
     conn.query_row("SELECT count(*) FROM th_lane", [], |row| row.get(0)).unwrap()
 }
 
 #[tokio::test]
 async fn charges_of_lanes_that_are_not_used_any_more_are_removed() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     limit(&driver, QueueLimits::new().lane_rate(Rate::per(1, Duration::from_secs(1)))).await;
     store(&driver, (0..3_900).map(|it| job(&it.to_string()).lane(lane(&it.to_string())))).await;
     for _ in 0..3 {
         assert_eq!(reserve(&driver, 1_000).await.jobs.len(), 1_000);
     }
-    assert_eq!(lane_rows(&place), 3_000);
+    assert_eq!(lane_rows(&temp), 3_000);
     let tomorrow = NOON.saturating_add(Duration::from_secs(86_400));
     let demands = vec![Demand::new(queue(), 900)];
     let later = Reserve::new(demands, Holder::new("tester").unwrap(), tomorrow, LEASE);
     assert_eq!(driver.reserve(later).await.unwrap().jobs.len(), 900);
     let day_after = tomorrow.saturating_add(Duration::from_secs(86_400));
     driver.prune(Prune::new(1, tomorrow)).await.unwrap();
-    assert_eq!(lane_rows(&place), 900);
+    assert_eq!(lane_rows(&temp), 900);
     driver.prune(Prune::new(1, day_after)).await.unwrap();
-    assert_eq!(lane_rows(&place), 0);
+    assert_eq!(lane_rows(&temp), 0);
     assert_eq!(driver.check().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn what_is_not_set_any_more_leaves_no_row() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     let hold = |lane, until| Change::Hold { queue: queue(), lane, until };
     let set = |limits| Change::SetLimits { queue: queue(), limits };
     let changes = vec![
@@ -105,7 +105,7 @@ async fn what_is_not_set_any_more_leaves_no_row() {
         Change::ResumeQueue(queue()),
     ];
     driver.configure(Configure::new(changes, NOON)).await.unwrap();
-    let conn = Connection::open(place.file()).unwrap();
+    let conn = Connection::open(temp.file()).unwrap();
     let rows: i64 = conn
         .query_row(
             "SELECT (SELECT count(*) FROM th_queue) + (SELECT count(*) FROM th_lane)",
@@ -118,10 +118,10 @@ async fn what_is_not_set_any_more_leaves_no_row() {
 
 #[tokio::test]
 async fn an_application_stores_and_settles_limited_jobs_in_its_own_transaction() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     limit(&driver, QueueLimits::new().per_lane(1)).await;
-    let mut conn = Connection::open(place.file()).unwrap();
+    let mut conn = Connection::open(temp.file()).unwrap();
     let mut tx = driver.begin(&mut conn).unwrap();
     let jobs = ["a", "b"].map(|text| job(text).lane(lane("blue")).into());
     tx.enqueue(taskharbor_core::driver::Enqueue::new(jobs.into(), NOON)).await.unwrap();

@@ -10,8 +10,8 @@ use taskharbor_core::{
 use taskharbor_sqlite::{Config, OpenError, SqliteDriver, rusqlite};
 
 use crate::{
-    given::{NOON, put, state, works},
-    place::Place,
+    fixture::{NOON, put, state, works},
+    temp_dir::TempDir,
 };
 
 /// Every file of a directory.
@@ -28,40 +28,40 @@ async fn refused(config: Config) -> OpenError {
 
 #[tokio::test]
 async fn a_file_that_is_not_there_is_made_only_if_that_is_asked_for() {
-    let place = Place::new();
-    let missing = refused(Config::new(place.file())).await;
+    let temp = TempDir::new();
+    let missing = refused(Config::new(temp.file())).await;
     assert!(matches!(missing, OpenError::Missing { .. }), "{missing}");
     assert!(missing.to_string().contains("?create=true"), "{missing}");
-    assert!(contents(place.dir()).is_empty());
+    assert!(contents(temp.dir()).is_empty());
 
-    let nowhere = Config::new(place.dir().join("no/such/dir.db")).create(true);
+    let nowhere = Config::new(temp.dir().join("no/such/dir.db")).create(true);
     assert!(matches!(refused(nowhere).await, OpenError::Failed { .. }));
-    assert!(contents(place.dir()).is_empty());
+    assert!(contents(temp.dir()).is_empty());
 
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     works(&driver, "a").await;
 }
 
 #[tokio::test]
 async fn what_was_stored_is_there_when_it_is_opened_again() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     put(&driver, "a").await;
     driver.close().await.unwrap();
-    let left: Vec<_> = contents(place.dir()).into_keys().collect();
+    let left: Vec<_> = contents(temp.dir()).into_keys().collect();
     assert_eq!(left, ["jobs.db"], "the last to close leaves one file");
     assert!(matches!(driver.store_time().await, Err(DriverError::Closed)));
 
-    let driver = SqliteDriver::open(place.file()).await.unwrap();
+    let driver = SqliteDriver::open(temp.file()).await.unwrap();
     assert_eq!(state(&driver, "a").await, Some(State::Ready));
-    crate::given::run(&driver, "a").await;
+    crate::fixture::run(&driver, "a").await;
 }
 
 #[tokio::test]
 async fn closing_leaves_one_file_however_much_was_read() {
-    let place = Place::new();
+    let temp = TempDir::new();
     for round in 0..30 {
-        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+        let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
         put(&driver, &round.to_string()).await;
         // Both threads that read have opened the file, and are still at it when it is closed.
         let reads: Vec<_> = (0..8).map(|_| driver.clone()).collect();
@@ -70,7 +70,7 @@ async fn closing_leaves_one_file_however_much_was_read() {
         let reads: Vec<_> = reads.collect();
         tokio::task::yield_now().await;
         driver.close().await.unwrap();
-        let left: Vec<_> = contents(place.dir()).into_keys().collect();
+        let left: Vec<_> = contents(temp.dir()).into_keys().collect();
         assert_eq!(left, ["jobs.db"], "round {round}");
         for read in reads {
             // Those that came too late are told so.
@@ -81,28 +81,28 @@ async fn closing_leaves_one_file_however_much_was_read() {
 
 #[tokio::test]
 async fn so_does_one_that_is_dropped() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     works(&driver, "a").await;
-    let log = place.dir().join("jobs.db-wal");
+    let log = temp.dir().join("jobs.db-wal");
     assert!(log.exists());
     drop(driver);
     // Its threads end by themselves.
     while log.exists() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(contents(place.dir()).into_keys().collect::<Vec<_>>(), ["jobs.db"]);
+    assert_eq!(contents(temp.dir()).into_keys().collect::<Vec<_>>(), ["jobs.db"]);
 }
 
 #[tokio::test]
 async fn the_version_of_an_older_store_can_be_asked_for() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     driver.close().await.unwrap();
-    let conn = Connection::open(place.file()).unwrap();
+    let conn = Connection::open(temp.file()).unwrap();
     conn.execute("UPDATE th_meta SET version = 0", []).unwrap();
     drop(conn);
-    let driver = SqliteDriver::open(place.file()).await.unwrap();
+    let driver = SqliteDriver::open(temp.file()).await.unwrap();
     assert_eq!(driver.installed_version().await.unwrap(), 0);
     let error = driver.check().await.unwrap_err();
     assert!(matches!(error, DriverError::Backend(_)), "{error}");
@@ -112,11 +112,11 @@ async fn the_version_of_an_older_store_can_be_asked_for() {
 #[tokio::test]
 async fn only_its_owner_may_read_the_file_and_what_lies_beside_it() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     put(&driver, "a").await;
     let mut seen = Vec::new();
-    for file in fs::read_dir(place.dir()).unwrap() {
+    for file in fs::read_dir(temp.dir()).unwrap() {
         let file = file.unwrap();
         let mode = file.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{:?}", file.path());
@@ -146,52 +146,52 @@ async fn what_is_not_ours_is_refused_and_untouched() {
     for (name, make) in
         [("text", text), ("short", short), ("plain", plain), ("wal", wal), ("meta", meta)]
     {
-        let place = Place::new();
-        make(&place.file());
-        let before = contents(place.dir());
-        for config in [Config::new(place.file()), place.config()] {
+        let temp = TempDir::new();
+        make(&temp.file());
+        let before = contents(temp.dir());
+        for config in [Config::new(temp.file()), temp.config()] {
             let error = refused(config).await;
             assert!(matches!(error, OpenError::NotOurs { .. }), "{name}: {error}");
         }
-        assert_eq!(contents(place.dir()), before, "{name}");
+        assert_eq!(contents(temp.dir()), before, "{name}");
     }
-    let place = Place::new();
-    let error = refused(Config::new(place.dir()).create(true)).await;
+    let temp = TempDir::new();
+    let error = refused(Config::new(temp.dir()).create(true)).await;
     assert!(matches!(error, OpenError::NotOurs { .. }), "a directory: {error}");
 }
 
 #[tokio::test]
 async fn an_empty_file_becomes_a_store_only_if_that_is_asked_for() {
-    let place = Place::new();
-    fs::write(place.file(), "").unwrap();
-    let error = refused(Config::new(place.file())).await;
+    let temp = TempDir::new();
+    fs::write(temp.file(), "").unwrap();
+    let error = refused(Config::new(temp.file())).await;
     assert!(matches!(error, OpenError::Empty { .. }), "{error}");
-    assert_eq!(fs::read(place.file()).unwrap(), b"");
-    works(&SqliteDriver::open_with(place.config()).await.unwrap(), "a").await;
+    assert_eq!(fs::read(temp.file()).unwrap(), b"");
+    works(&SqliteDriver::open_with(temp.config()).await.unwrap(), "a").await;
 }
 
 #[tokio::test]
 async fn a_store_can_be_put_beside_the_tables_of_an_application() {
-    let place = Place::new();
-    let conn = Connection::open(place.file()).unwrap();
+    let temp = TempDir::new();
+    let conn = Connection::open(temp.file()).unwrap();
     conn.execute_batch(
         "PRAGMA application_id = 7; PRAGMA user_version = 42; CREATE TABLE orders (number INTEGER)",
     )
     .unwrap();
-    let driver = SqliteDriver::open_with(Config::new(place.file()).shared(true)).await.unwrap();
+    let driver = SqliteDriver::open_with(Config::new(temp.file()).shared(true)).await.unwrap();
     works(&driver, "a").await;
     let pragma = |name: &str| conn.query_row(name, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!((pragma("PRAGMA application_id"), pragma("PRAGMA user_version")), (7, 42));
     // From then on it is ours too.
     driver.close().await.unwrap();
-    works(&SqliteDriver::open(place.file()).await.unwrap(), "b").await;
+    works(&SqliteDriver::open(temp.file()).await.unwrap(), "b").await;
 }
 
 #[tokio::test]
 async fn a_file_of_a_newer_version_is_refused_and_untouched() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
-    let conn = Connection::open(place.file()).unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
+    let conn = Connection::open(temp.file()).unwrap();
     conn.execute("UPDATE th_meta SET version = 99", []).unwrap();
 
     // A driver that has it open stops too.
@@ -199,28 +199,28 @@ async fn a_file_of_a_newer_version_is_refused_and_untouched() {
         panic!("not lasting")
     };
     assert!(error.to_string().contains("version 99, newer than this program knows"), "{error}");
-    let resume = Configure::new(vec![Change::ResumeQueue(crate::given::queue())], NOON);
+    let resume = Configure::new(vec![Change::ResumeQueue(crate::fixture::queue())], NOON);
     for error in [driver.migrate().await.unwrap_err(), driver.configure(resume).await.unwrap_err()]
     {
         assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
     }
     driver.close().await.unwrap();
     drop(conn);
-    let before = contents(place.dir());
-    let error = refused(Config::new(place.file())).await;
+    let before = contents(temp.dir());
+    let error = refused(Config::new(temp.file())).await;
     assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
     let error = error.to_string();
     assert!(error.contains("newer than this program knows (1): use a newer version"), "{error}");
-    assert_eq!(contents(place.dir()), before);
+    assert_eq!(contents(temp.dir()), before);
 }
 
 #[tokio::test]
 async fn a_store_of_an_older_version_is_opened_and_says_what_to_do() {
-    let place = Place::new();
-    SqliteDriver::open_with(place.config()).await.unwrap().close().await.unwrap();
-    let conn = Connection::open(place.file()).unwrap();
+    let temp = TempDir::new();
+    SqliteDriver::open_with(temp.config()).await.unwrap().close().await.unwrap();
+    let conn = Connection::open(temp.file()).unwrap();
     conn.execute("UPDATE th_meta SET version = 0", []).unwrap();
-    let driver = SqliteDriver::open(place.file()).await.unwrap();
+    let driver = SqliteDriver::open(temp.file()).await.unwrap();
     let DriverError::Backend(error) = driver.check().await.unwrap_err() else {
         panic!("not lasting")
     };
@@ -230,15 +230,15 @@ async fn a_store_of_an_older_version_is_opened_and_says_what_to_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_may_make_one_file_at_the_same_time() {
     for _ in 0..10 {
-        let place = Place::new();
+        let temp = TempDir::new();
         let tasks: Vec<_> =
-            (0..8).map(|_| tokio::spawn(SqliteDriver::open_with(place.config()))).collect();
+            (0..8).map(|_| tokio::spawn(SqliteDriver::open_with(temp.config()))).collect();
         for (number, task) in tasks.into_iter().enumerate() {
             let driver = task.await.unwrap().unwrap();
             driver.migrate().await.unwrap();
             put(&driver, &number.to_string()).await;
         }
-        let driver = SqliteDriver::open(place.file()).await.unwrap();
+        let driver = SqliteDriver::open(temp.file()).await.unwrap();
         assert_eq!(driver.check().await.unwrap(), []);
     }
 }

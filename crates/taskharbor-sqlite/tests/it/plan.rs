@@ -1,4 +1,4 @@
-//! How SQLite carries out the statements of the driver on a large store.
+//! The query plans of the driver's statements on a large store.
 
 use taskharbor_core::{Admin, Driver, NewJob, driver::Enqueue};
 use taskharbor_sqlite::{
@@ -8,8 +8,8 @@ use taskharbor_sqlite::{
 };
 
 use crate::{
-    given::{NOON, id, job, lane},
-    place::Place,
+    fixture::{NOON, id, job, lane},
+    temp_dir::TempDir,
 };
 
 fn plan(conn: &Connection, sql: &str) -> Vec<String> {
@@ -32,8 +32,8 @@ fn is_cheap(step: &str) -> bool {
     !(is_scan || step.contains("TEMP B-TREE") || step.contains("AUTOMATIC"))
 }
 
-async fn large(place: &Place) -> SqliteDriver {
-    let config: Config = place.config().synchronous(Synchronous::Normal);
+async fn large(temp: &TempDir) -> SqliteDriver {
+    let config: Config = temp.config().synchronous(Synchronous::Normal);
     let driver = SqliteDriver::open_with(config).await.unwrap();
     let plain = (0..100_000_i32).map(|number| {
         let priority = if number % 3 == 0 { 1 } else { 0 };
@@ -43,7 +43,7 @@ async fn large(place: &Place) -> SqliteDriver {
     driver.enqueue(Enqueue::new(plain.map(Into::into).collect(), NOON)).await.unwrap();
     let parents: Vec<_> = (0..1_000).map(|number| id(&format!("member {number}"))).collect();
     let members = (0..1_000).map(|number| job(&format!("member {number}")));
-    let tail = NewJob::join(id("tail"), crate::given::queue(), parents);
+    let tail = NewJob::join(id("tail"), crate::fixture::queue(), parents);
     let flow = taskharbor_core::job::JobSet::flow(members.chain([tail]).collect());
     driver.enqueue(Enqueue::new(vec![flow], NOON)).await.unwrap();
     let small = (0..200).map(|number| {
@@ -57,9 +57,9 @@ async fn large(place: &Place) -> SqliteDriver {
 
 #[tokio::test]
 async fn no_statement_of_a_worker_walks_or_sorts() {
-    let place = Place::new();
-    let driver = large(&place).await;
-    let conn = Connection::open(place.file()).unwrap();
+    let temp = TempDir::new();
+    let driver = large(&temp).await;
+    let conn = Connection::open(temp.file()).unwrap();
     // With and without the statistics of ANALYZE.
     for analyzed in [false, true] {
         if analyzed {
@@ -76,9 +76,9 @@ async fn no_statement_of_a_worker_walks_or_sorts() {
 
 #[tokio::test]
 async fn reserve_goes_by_the_position() {
-    let place = Place::new();
-    let _driver = large(&place).await;
-    let conn = Connection::open(place.file()).unwrap();
+    let temp = TempDir::new();
+    let _driver = large(&temp).await;
+    let conn = Connection::open(temp.file()).unwrap();
     for (name, _, sql) in
         ALL.iter().filter(|(name, ..)| ["DUE", "NEXT_PRIORITY", "FIRST_AT"].contains(name))
     {
@@ -89,9 +89,9 @@ async fn reserve_goes_by_the_position() {
 
 #[tokio::test]
 async fn lanes_and_leases_are_read_from_their_indexes_alone() {
-    let place = Place::new();
-    let _driver = large(&place).await;
-    let conn = Connection::open(place.file()).unwrap();
+    let temp = TempDir::new();
+    let _driver = large(&temp).await;
+    let conn = Connection::open(temp.file()).unwrap();
     let of_lanes = ["NEXT_LANED_PRIORITY", "LINE_UP", "NEXT_LINE", "LINE_FROM", "LANED_AFTER"];
     let of_leases = ["LEASES", "LANE_LEASES"];
     let of_jobs = ["NEXT_PRIORITY", "FIRST_AT", "PLAIN_FROM", "PLAIN_AFTER"];

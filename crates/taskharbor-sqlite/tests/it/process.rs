@@ -1,4 +1,4 @@
-//! Other processes: this program again, told by its environment to run one test that is a child.
+//! Other processes: this program again, which runs the one test that an environment variable names.
 
 use std::process::Command;
 

@@ -16,8 +16,8 @@ use taskharbor_core::{
 use taskharbor_sqlite::{SqliteDriver, rusqlite::Connection};
 
 use crate::{
-    given::{NOON, id, job, put, state},
-    place::Place,
+    fixture::{NOON, id, job, put, state},
+    temp_dir::TempDir,
 };
 
 /// Several steps.
@@ -28,8 +28,8 @@ fn key() -> IdempotencyKey {
 }
 
 /// A store with a large flow that was cancelled, and a job beside it.
-async fn with_cancelled_flow(place: &Place) -> SqliteDriver {
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+async fn with_cancelled_flow(temp: &TempDir) -> SqliteDriver {
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     put(&driver, "beside").await;
     let ids = (1..MEMBERS).map(|number| format!("member {number}"));
     let members: Vec<NewJob> = ids.map(|text| job(&text)).collect();
@@ -48,8 +48,8 @@ fn prune_all() -> Prune {
 }
 
 /// How many records are in the file, seen or not.
-fn records(place: &Place) -> usize {
-    let conn = Connection::open(place.file()).unwrap();
+fn records(temp: &TempDir) -> usize {
+    let conn = Connection::open(temp.file()).unwrap();
     let records: i64 = conn.query_row("SELECT count(*) FROM th_job", [], |row| row.get(0)).unwrap();
     usize::try_from(records).unwrap()
 }
@@ -67,10 +67,10 @@ async fn interrupted_prune(driver: &SqliteDriver) {
 
 #[tokio::test]
 async fn no_caller_sees_a_part_of_a_flow_that_is_being_removed() {
-    let place = Place::new();
-    let driver = with_cancelled_flow(&place).await;
+    let temp = TempDir::new();
+    let driver = with_cancelled_flow(&temp).await;
     interrupted_prune(&driver).await;
-    assert_eq!(records(&place), MEMBERS + 1, "the members are deleted later");
+    assert_eq!(records(&temp), MEMBERS + 1, "the members are deleted later");
     for member in ["member 1", "member 2000", "tail"] {
         assert_eq!(state(&driver, member).await, None);
     }
@@ -80,7 +80,7 @@ async fn no_caller_sees_a_part_of_a_flow_that_is_being_removed() {
     let listed = driver.list(List::new(Filter::default(), 100, NOON)).await.unwrap().items;
     assert_eq!(listed.iter().map(|it| it.id.clone()).collect::<Vec<_>>(), [id("beside")]);
     assert_eq!(driver.export(None, 100).await.unwrap().items.len(), 1);
-    let conn = Connection::open(place.file()).unwrap();
+    let conn = Connection::open(temp.file()).unwrap();
     let seen: i64 = conn.query_row("SELECT count(*) FROM th_jobs", [], |row| row.get(0)).unwrap();
     assert_eq!(seen, 1);
     assert_eq!(driver.check().await.unwrap(), []);
@@ -88,8 +88,8 @@ async fn no_caller_sees_a_part_of_a_flow_that_is_being_removed() {
 
 #[tokio::test]
 async fn ids_and_keys_of_a_flow_that_is_being_removed_are_free() {
-    let place = Place::new();
-    let driver = with_cancelled_flow(&place).await;
+    let temp = TempDir::new();
+    let driver = with_cancelled_flow(&temp).await;
     interrupted_prune(&driver).await;
     put(&driver, "member 7").await;
     let keyed = job("other").idempotency_key(key());
@@ -103,40 +103,40 @@ async fn ids_and_keys_of_a_flow_that_is_being_removed_are_free() {
     );
     assert_eq!(driver.check().await.unwrap(), []);
     assert_eq!(driver.prune(prune_all()).await.unwrap(), 0);
-    assert_eq!(records(&place), 5, "beside, member 7, other, member 8 and tail");
+    assert_eq!(records(&temp), 5, "beside, member 7, other, member 8 and tail");
     assert_eq!(state(&driver, "member 7").await, Some(State::Ready));
     assert_eq!(driver.check().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn an_interrupted_removal_is_continued() {
-    let place = Place::new();
-    let driver = with_cancelled_flow(&place).await;
+    let temp = TempDir::new();
+    let driver = with_cancelled_flow(&temp).await;
     interrupted_prune(&driver).await;
     driver.close().await.unwrap();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
-    assert_eq!(records(&place), MEMBERS + 1);
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
+    assert_eq!(records(&temp), MEMBERS + 1);
     assert_eq!(driver.prune(prune_all()).await.unwrap(), 0);
-    assert_eq!(records(&place), 1);
+    assert_eq!(records(&temp), 1);
     assert_eq!(driver.check().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn a_large_flow_is_removed_as_a_whole() {
-    let place = Place::new();
-    let driver = with_cancelled_flow(&place).await;
+    let temp = TempDir::new();
+    let driver = with_cancelled_flow(&temp).await;
     assert_eq!(driver.prune(prune_all()).await.unwrap(), MEMBERS, "the limit splits no flow");
-    assert_eq!(records(&place), 1);
+    assert_eq!(records(&temp), 1);
     assert_eq!(driver.prune(prune_all()).await.unwrap(), 0);
     assert_eq!(driver.check().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn a_large_flow_is_purged_as_a_whole() {
-    let place = Place::new();
-    let driver = with_cancelled_flow(&place).await;
+    let temp = TempDir::new();
+    let driver = with_cancelled_flow(&temp).await;
     let purge = Manage::new(vec![id("tail")], Action::PurgeFlow, NOON);
     assert_eq!(driver.manage(purge).await.unwrap(), [Ok(State::Cancelled)]);
-    assert_eq!(records(&place), 1);
+    assert_eq!(records(&temp), 1);
     assert_eq!(driver.check().await.unwrap(), []);
 }

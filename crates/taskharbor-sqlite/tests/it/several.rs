@@ -11,12 +11,12 @@ use taskharbor_core::{
 use taskharbor_sqlite::{SqliteDriver, Synchronous, rusqlite};
 
 use crate::{
-    given::{LEASE, NOON, id, job, put, queue, run, single, state},
-    place::Place,
+    fixture::{LEASE, NOON, id, job, put, queue, run, single, state},
+    temp_dir::TempDir,
 };
 
-async fn open(place: &Place) -> SqliteDriver {
-    let config = place.config().synchronous(Synchronous::Normal);
+async fn open(temp: &TempDir) -> SqliteDriver {
+    let config = temp.config().synchronous(Synchronous::Normal);
     SqliteDriver::open_with(config.busy_timeout(Duration::from_secs(30))).await.unwrap()
 }
 
@@ -43,13 +43,13 @@ async fn drain(driver: SqliteDriver) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drivers_on_one_file_share_the_work_and_nothing_is_granted_twice() {
-    let place = Place::new();
-    let first = open(&place).await;
+    let temp = TempDir::new();
+    let first = open(&temp).await;
     let jobs = (0..2_000).map(|number| job(&number.to_string()).into()).collect();
     first.enqueue(Enqueue::new(jobs, NOON)).await.unwrap();
     let mut tasks = Vec::new();
     for _ in 0..4 {
-        tasks.push(tokio::spawn(drain(open(&place).await)));
+        tasks.push(tokio::spawn(drain(open(&temp).await)));
     }
     let (mut all, mut count) = (HashSet::new(), 0);
     for task in tasks {
@@ -64,8 +64,8 @@ async fn drivers_on_one_file_share_the_work_and_nothing_is_granted_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_of_one_driver_each_get_their_own_answer() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     let tasks: Vec<_> = (0..500)
         .map(|number| {
             let driver = driver.clone();
@@ -91,8 +91,8 @@ async fn woken(watch: &mut Watch) {
 
 #[tokio::test]
 async fn a_commit_of_another_wakes() {
-    let place = Place::new();
-    let (here, there) = (open(&place).await, open(&place).await);
+    let temp = TempDir::new();
+    let (here, there) = (open(&temp).await, open(&temp).await);
     let mut watch = here.watch(vec![queue()]).await.unwrap();
     assert!(watch.can_wake());
     // There may be one for what was before.
@@ -101,15 +101,15 @@ async fn a_commit_of_another_wakes() {
         woken(&mut watch).await;
     }
     // By another program.
-    let conn = rusqlite::Connection::open(place.file()).unwrap();
+    let conn = rusqlite::Connection::open(temp.file()).unwrap();
     conn.execute("UPDATE th_state SET reason = 'people'", []).unwrap();
     woken(&mut watch).await;
 }
 
 #[tokio::test]
 async fn the_end_of_a_job_wakes_a_caller_of_another() {
-    let place = Place::new();
-    let (here, there) = (open(&place).await, open(&place).await);
+    let temp = TempDir::new();
+    let (here, there) = (open(&temp).await, open(&temp).await);
     put(&there, "a").await;
     let mut watch = here.watch_job(id("a")).await.unwrap();
     // There is one for what was before.
@@ -120,8 +120,8 @@ async fn the_end_of_a_job_wakes_a_caller_of_another() {
 
 #[tokio::test]
 async fn what_one_does_another_sees_at_once() {
-    let place = Place::new();
-    let (here, there) = (open(&place).await, open(&place).await);
+    let temp = TempDir::new();
+    let (here, there) = (open(&temp).await, open(&temp).await);
     for number in 0..50 {
         let text = number.to_string();
         put(&here, &text).await;
@@ -138,10 +138,10 @@ async fn what_one_does_another_sees_at_once() {
 
 #[tokio::test]
 async fn reads_do_not_wait_for_a_transaction_that_writes() {
-    let place = Place::new();
-    let driver = open(&place).await;
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
     put(&driver, "a").await;
-    let mut conn = rusqlite::Connection::open(place.file()).unwrap();
+    let mut conn = rusqlite::Connection::open(temp.file()).unwrap();
     let other = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
     let writing = tokio::spawn({
         let driver = driver.clone();
@@ -159,9 +159,9 @@ async fn reads_do_not_wait_for_a_transaction_that_writes() {
 
 #[tokio::test]
 async fn a_call_that_fails_in_a_shared_transaction_is_rolled_back_alone() {
-    let place = Place::new();
-    let driver = open(&place).await;
-    let mut conn = rusqlite::Connection::open(place.file()).unwrap();
+    let temp = TempDir::new();
+    let driver = open(&temp).await;
+    let mut conn = rusqlite::Connection::open(temp.file()).unwrap();
     conn.execute_batch(
         "CREATE TRIGGER no_keys BEFORE INSERT ON th_key
          BEGIN SELECT RAISE(ABORT, 'no keys here'); END",

@@ -9,11 +9,11 @@ use taskharbor_core::{
 use taskharbor_sqlite::SqliteDriver;
 
 use crate::{
-    given::{LEASE, NOON, job, put, queue, single, state},
-    place::Place,
+    fixture::{LEASE, NOON, job, put, queue, single, state},
+    temp_dir::TempDir,
 };
 
-/// Grants so many jobs of each queue in one call.
+/// Grants this many jobs of each queue in one call.
 async fn take_all(driver: &SqliteDriver, queues: Vec<QueueName>) -> Vec<Leased> {
     let demands = queues.into_iter().map(|queue| Demand::new(queue, 10)).collect();
     let request = Reserve::new(demands, Holder::new("tester").unwrap(), NOON, LEASE);
@@ -28,8 +28,8 @@ async fn settle(driver: &SqliteDriver, items: Vec<Settlement>) -> Vec<Result<Set
     driver.settle(Settle::new(items, NOON)).await.unwrap()
 }
 
-async fn three_jobs(place: &Place) -> (SqliteDriver, Vec<Leased>) {
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+async fn three_jobs(temp: &TempDir) -> (SqliteDriver, Vec<Leased>) {
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     for text in ["a", "b", "c"] {
         put(&driver, text).await;
     }
@@ -40,8 +40,8 @@ async fn three_jobs(place: &Place) -> (SqliteDriver, Vec<Leased>) {
 
 #[tokio::test]
 async fn an_ack_that_is_not_applied_does_not_disturb_those_granted_with_it() {
-    let place = Place::new();
-    let (driver, jobs) = three_jobs(&place).await;
+    let temp = TempDir::new();
+    let (driver, jobs) = three_jobs(&temp).await;
     single(&driver).ack(&jobs[1], None, NOON).await.unwrap();
     let answers = settle(&driver, jobs.iter().map(ack).collect()).await;
     assert_eq!(answers, [Ok(Settled::Applied), Ok(Settled::AlreadyTerminal), Ok(Settled::Applied)]);
@@ -50,8 +50,8 @@ async fn an_ack_that_is_not_applied_does_not_disturb_those_granted_with_it() {
 
 #[tokio::test]
 async fn tokens_that_were_granted_together_cannot_be_exchanged() {
-    let place = Place::new();
-    let (driver, mut jobs) = three_jobs(&place).await;
+    let temp = TempDir::new();
+    let (driver, mut jobs) = three_jobs(&temp).await;
     let (first, second) = (jobs[0].lease.token, jobs[1].lease.token);
     (jobs[0].lease.token, jobs[1].lease.token) = (second, first);
     let answers = settle(&driver, jobs.iter().map(ack).collect()).await;
@@ -63,8 +63,8 @@ async fn tokens_that_were_granted_together_cannot_be_exchanged() {
 
 #[tokio::test]
 async fn jobs_of_several_queues_are_settled_in_one_call() {
-    let place = Place::new();
-    let (driver, jobs) = three_jobs(&place).await;
+    let temp = TempDir::new();
+    let (driver, jobs) = three_jobs(&temp).await;
     settle(&driver, jobs.iter().map(ack).collect()).await;
     let other = QueueName::new("other").unwrap();
     for number in 0..6 {

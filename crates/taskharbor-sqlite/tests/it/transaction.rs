@@ -13,23 +13,23 @@ use taskharbor_sqlite::{
 };
 
 use crate::{
-    given::{NOON, id, job, put, queue, state, take},
-    place::Place,
+    fixture::{NOON, id, job, put, queue, state, take},
+    temp_dir::TempDir,
 };
 
 struct App {
     driver: SqliteDriver,
     conn: Connection,
-    place: Place,
+    temp: TempDir,
 }
 
 impl App {
     async fn new() -> Self {
-        let place = Place::new();
-        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
-        let conn = Connection::open(place.file()).unwrap();
+        let temp = TempDir::new();
+        let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
+        let conn = Connection::open(temp.file()).unwrap();
         conn.execute_batch("CREATE TABLE orders (number INTEGER PRIMARY KEY)").unwrap();
-        Self { driver, conn, place }
+        Self { driver, conn, temp }
     }
 
     fn orders(&self) -> i64 {
@@ -147,9 +147,9 @@ async fn a_connection_to_another_file_is_refused() {
         app.driver.within(&tx, |_| async {}).unwrap_err();
     }
     // The same file by another name is the same.
-    let link = app.place.dir().join("link.db");
-    std::fs::hard_link(app.place.file(), &link).unwrap();
-    drop(app.driver.begin(&mut Connection::open(app.place.file()).unwrap()).unwrap());
+    let link = app.temp.dir().join("link.db");
+    std::fs::hard_link(app.temp.file(), &link).unwrap();
+    drop(app.driver.begin(&mut Connection::open(app.temp.file()).unwrap()).unwrap());
 }
 
 #[tokio::test]
@@ -176,11 +176,11 @@ async fn a_closed_driver_takes_part_in_nothing() {
 #[tokio::test]
 async fn a_job_that_another_transaction_settles_is_settled_after_it() {
     for commits in [false, true] {
-        let place = Place::new();
-        let config = place.config().busy_timeout(Duration::from_millis(50));
+        let temp = TempDir::new();
+        let config = temp.config().busy_timeout(Duration::from_millis(50));
         let driver = SqliteDriver::open_with(config).await.unwrap();
         let locked = LockedJob::new(driver.clone()).await;
-        let mut conn = Connection::open(place.file()).unwrap();
+        let mut conn = Connection::open(temp.file()).unwrap();
         let mut tx = driver.begin(&mut conn).unwrap();
         locked.settle_in(&mut tx).await;
         if commits {

@@ -1,4 +1,4 @@
-//! What people see with a tool of their own.
+//! The views, read with another tool.
 
 use taskharbor_core::{
     Admin, Text,
@@ -11,8 +11,8 @@ use taskharbor_sqlite::{
 };
 
 use crate::{
-    given::{NOON, id, job, put, single, take},
-    place::Place,
+    fixture::{NOON, id, job, put, single, take},
+    temp_dir::TempDir,
 };
 
 fn column(conn: &Connection, sql: &str) -> Vec<String> {
@@ -23,8 +23,8 @@ fn column(conn: &Connection, sql: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn every_job_is_in_the_view_with_the_documented_columns() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     let headers = Headers::new().with("tenant", "blue").unwrap();
     single(&driver).enqueue_job(job("a").headers(headers).max_attempts(3), NOON).await.unwrap();
     put(&driver, "b").await;
@@ -41,7 +41,7 @@ async fn every_job_is_in_the_view_with_the_documented_columns() {
         .remove(0)
         .unwrap();
 
-    let conn = Connection::open(place.file()).unwrap();
+    let conn = Connection::open(temp.file()).unwrap();
     let of = |what: &str| column(&conn, &format!("SELECT {what} FROM th_jobs ORDER BY seq"));
     assert_eq!(of("status"), ["dlq", "inflight", "cancelled"]);
     assert_eq!(
@@ -63,8 +63,8 @@ async fn every_job_is_in_the_view_with_the_documented_columns() {
 
 #[tokio::test]
 async fn what_people_break_is_found() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     let breaks = [
         ("DELETE FROM th_job WHERE seq = 1", "job a has no row in th_job"),
         (
@@ -90,7 +90,7 @@ async fn what_people_break_is_found() {
     for text in ["a", "b", "c"] {
         put(&driver, text).await;
     }
-    let conn = Connection::open(place.file()).unwrap();
+    let conn = Connection::open(temp.file()).unwrap();
     for (sql, finding) in breaks {
         conn.execute(sql, []).unwrap();
         let found: Vec<_> = driver.check().await.unwrap().iter().map(ToString::to_string).collect();
@@ -100,12 +100,12 @@ async fn what_people_break_is_found() {
 
 #[tokio::test]
 async fn an_invalid_row_does_not_keep_other_jobs_from_being_granted() {
-    let place = Place::new();
-    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let temp = TempDir::new();
+    let driver = SqliteDriver::open_with(temp.config()).await.unwrap();
     for text in ["a", "b", "c"] {
         put(&driver, text).await;
     }
-    let conn = Connection::open(place.file()).unwrap();
+    let conn = Connection::open(temp.file()).unwrap();
     conn.execute("UPDATE th_state SET on_failure = 77 WHERE id = 'a'", []).unwrap();
     conn.execute("UPDATE th_job SET headers = 'what?' WHERE seq = 2", []).unwrap();
     assert_eq!(take(&driver).await.unwrap().job.id, id("c"));

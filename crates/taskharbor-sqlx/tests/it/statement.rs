@@ -1,4 +1,4 @@
-//! What the bridge leaves on a connection of the application's: nothing.
+//! The bridge leaves nothing on a connection of the application.
 
 use sqlx::Connection;
 use taskharbor::{AnyDriver, Client};

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{literal, pipe::Pipe, screenshots};
 
 /// How long a page may take until it shows what a test waits for, on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A page. What it complains about in its console fails the test that asks with
 /// [`Page::assert_no_complaints`].
@@ -93,7 +93,7 @@ impl Page {
                 tokio::task::yield_now().await;
             }
         };
-        if tokio::time::timeout(PATIENCE, seen).await.is_err() {
+        if tokio::time::timeout(WAIT_LIMIT, seen).await.is_err() {
             let shown = self.eval("document.body.innerText").await;
             let address = self.eval("location.href").await;
             self.screenshot("failed").await;

@@ -1,7 +1,7 @@
 //! A private pgbouncer in front of the shared server, one for all tests of the process.
 //!
-//! It pools transactions and knows nothing of prepared statements: a connection may belong to
-//! somebody else after every commit. Nothing is configured to help the driver.
+//! It pools transactions and knows nothing of prepared statements: after every commit a connection
+//! may go to another client. Nothing is configured to help the driver.
 
 use std::{
     collections::HashSet,
@@ -126,7 +126,7 @@ fn start_with(program: &str, file: &Path) -> Option<Child> {
         let _ = guardian.wait();
         return None;
     }
-    // It would stop if nobody read what it has to say.
+    // It would stop if its output were not read.
     thread::spawn(move || lines.for_each(drop));
     Some(guardian)
 }
@@ -198,7 +198,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", GUARDIAN, "guardian", "sleep", "600"]);
         let guardian = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // Closes the input, and reads until nobody is left who could print anything.
+        // Closes the input, and reads until every process that could print has ended.
         guardian.wait_with_output().unwrap();
     }
 }

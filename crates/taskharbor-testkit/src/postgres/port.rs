@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-/// How often another port is tried after somebody else was faster.
+/// How many ports are tried if other processes take them first.
 pub const ATTEMPTS: usize = 5;
 
 /// A port that is free now.

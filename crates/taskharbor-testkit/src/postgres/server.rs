@@ -23,8 +23,8 @@ static TEMPLATE: LazyLock<PathBuf> = LazyLock::new(|| {
     data
 });
 
-/// Where servers of tests live. Whatever runs in there is stopped and removed with the whole run,
-/// should a test not come to do so.
+/// The directory for the servers of tests. The end of the run stops and removes every server in it that
+/// its test has not stopped.
 pub fn home() -> PathBuf {
     environment::required("TASKHARBOR_PG_DIR").into()
 }
@@ -68,7 +68,7 @@ impl Server {
             if server.try_start().is_ok() {
                 return server;
             }
-            // Somebody else may have been faster.
+            // Another process may have taken the port first.
             server.port = port::free();
         }
         server.start_again();
@@ -85,7 +85,7 @@ impl Server {
         self.port
     }
 
-    /// Stops it; nobody can connect any more.
+    /// Stops the server, so that no client can connect any more.
     pub fn stop(&self, stop: Stop) {
         let mode = match stop {
             Stop::Fast => "fast",
@@ -142,7 +142,7 @@ impl Drop for Server {
     }
 }
 
-/// `fsync` is off because nobody cuts the power; what was committed survives all else.
+/// `fsync` is off because it only protects against a power failure. Commits survive all other faults.
 fn base_settings() -> String {
     format!(
         "

@@ -1,7 +1,7 @@
 //! An empty store for each test, on the server that all of them share.
 //!
 //! A store is a schema. Making one takes far longer than most tests, so that a schema is lent to a
-//! test, emptied when the test has let go of it, and lent again.
+//! test, emptied when the test has returned it, and lent again.
 
 mod cleaner;
 mod pool;
@@ -25,7 +25,7 @@ const POOL_SIZE: usize = 2;
 pub enum Way {
     /// Straight from the driver to the server.
     Direct,
-    /// Through pgbouncer, which gives a connection to somebody else after every transaction.
+    /// Through pgbouncer, which may give a connection to another client after every transaction.
     Pooled,
 }
 
@@ -94,7 +94,7 @@ impl Store {
         driver.expect("the server can be reached")
     }
 
-    /// Another driver on the same store, of somebody with another role.
+    /// Another driver on the same store, with another role.
     pub async fn another_as(&self, role: Role) -> PostgresDriver {
         let Loan { schema, application, way } = self.loan();
         let driver = PostgresDriver::open(config_as(*way, role, schema, application)).await;
@@ -137,8 +137,7 @@ pub async fn named() -> Store {
     Store::open(Way::Direct, Role::Owner, StatementMode::Named).await
 }
 
-/// A driver that leaves no statement prepared on a connection, of somebody who may do what a worker
-/// does.
+/// A driver that leaves no statement prepared on a connection, with the privileges of a worker.
 pub async fn unnamed() -> Store {
     Store::open(Way::Direct, Role::Part("worker"), StatementMode::Unnamed).await
 }

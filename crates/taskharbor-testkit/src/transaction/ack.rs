@@ -106,7 +106,7 @@ pub async fn a_handler_that_panics_between_ack_and_commit_takes_effect_once<L: L
 pub async fn a_worker_that_has_lost_its_lease_is_refused<L: Library>() {
     let app = App::<L>::new().await;
     let running = start(&app, |_, cx, app| async move {
-        // Somebody whose clock is ahead takes the job.
+        // Another worker, whose clock is ahead, takes the job.
         let lease = Duration::from_secs(3_600);
         let later = cx.created_at().saturating_add(lease);
         let demands = vec![Demand::new(cx.queue().clone(), 1)];
@@ -150,9 +150,7 @@ pub async fn a_transaction_of_another_driver_is_refused<L: Library>() {
     running.shutdown().await.unwrap();
 }
 
-pub async fn whoever_waits_for_a_member_of_a_flow_goes_on_when_the_transaction_commits<
-    L: Library,
->() {
+pub async fn a_caller_that_waits_for_a_member_of_a_flow_goes_on_at_the_commit<L: Library>() {
     let app = App::<L>::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let (state, inside) = (app.clone(), Arc::clone(&gate));
@@ -183,7 +181,7 @@ pub async fn whoever_waits_for_a_member_of_a_flow_goes_on_when_the_transaction_c
     app.check().await;
 }
 
-pub async fn a_transaction_that_is_kept_open_holds_up_nobody_else<L: Library>() {
+pub async fn a_transaction_that_is_kept_open_delays_no_other_call<L: Library>() {
     let app = App::<L>::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let (state, inside) = (app.clone(), Arc::clone(&gate));
@@ -247,7 +245,7 @@ pub async fn a_transaction_that_is_kept_open_holds_up_nobody_else<L: Library>() 
 }
 
 /// A handler may leave its transaction to a task that goes on without it.
-pub async fn a_transaction_that_outlives_its_handler_holds_up_nobody_else<L: Library>() {
+pub async fn a_transaction_that_outlives_its_handler_delays_no_other_call<L: Library>() {
     let app = App::<L>::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let inside = Arc::clone(&gate);
@@ -271,7 +269,7 @@ pub async fn a_transaction_that_outlives_its_handler_holds_up_nobody_else<L: Lib
     });
     let leaky = app.client.enqueue(work("leaky")).await.unwrap();
     app.log.until("started").await;
-    app.until_somebody_waits().await;
+    app.until_a_session_waits_for_a_lock().await;
     let others = app.client.enqueue_many((0..20).map(|n| work(format!("{n}")))).await.unwrap();
     for other in &others {
         assert_eq!(soon(other.wait()).await.unwrap(), 2);

@@ -16,8 +16,8 @@ use crate::{
     transaction::Library,
 };
 
-/// Longer than anything here takes, and shorter than anybody's patience.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a test waits for something that takes much less time.
+pub(super) const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The tables. A schema is used by many tests, one after another.
 const TABLES: &str = "
@@ -112,11 +112,11 @@ impl<L: Library> App<L> {
         let looking = async {
             while sql_connection.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {}
         };
-        timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("it never came: {sql}"));
+        timeout(WAIT_LIMIT, looking).await.unwrap_or_else(|_| panic!("it never came: {sql}"));
     }
 
     /// Waits until a connection of this test waits for a lock.
-    pub(super) async fn until_somebody_waits(&self) {
+    pub(super) async fn until_a_session_waits_for_a_lock(&self) {
         self.until(&format!(
             "SELECT count(*) FROM pg_stat_activity
              WHERE application_name = '{}' AND wait_event_type = 'Lock'",
@@ -142,7 +142,7 @@ impl<L: Library> App<L> {
 
 /// What comes in time.
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("it takes too long")
+    timeout(WAIT_LIMIT, future).await.expect("it takes too long")
 }
 
 /// What workers told, in order.
@@ -171,13 +171,13 @@ impl Log {
         self.until_count(start, 1).await;
     }
 
-    /// Waits until so many lines begin like this.
+    /// Waits until this many lines begin like this.
     pub(super) async fn until_count(&self, start: &str, count: usize) {
         let mut lines = self.lines.subscribe();
         let enough = |lines: &Vec<String>| {
             lines.iter().filter(|line| line.starts_with(start)).count() >= count
         };
-        if timeout(PATIENCE, lines.wait_for(enough)).await.is_err() {
+        if timeout(WAIT_LIMIT, lines.wait_for(enough)).await.is_err() {
             panic!("{count} lines with {start:?} did not come: {:#?}", self.lines.borrow());
         }
     }

@@ -1,4 +1,4 @@
-//! Jobs that meet others with their key or id: what is answered, who waits, and what becomes of the transaction.
+//! Jobs that meet others with their key or id: the answers, the waits, and the state of the transaction.
 
 use taskharbor::{DriverError, EnqueueError, Flow, Handle, JobId};
 
@@ -31,7 +31,7 @@ pub async fn a_job_that_is_there_already_does_not_break_the_transaction<L: Libra
     let same_flow = same_flow.within(L::tx(&app.pg, &mut open)).await.unwrap();
     assert_eq!((same_flow.id(), same_flow.is_new()), (flow.id(), false));
 
-    // Its own jobs it sees as well, before anybody else does.
+    // A transaction also sees its own jobs, before other sessions do.
     let mine = keyed(&app, &mut open, "mine").await.unwrap();
     let again = keyed(&app, &mut open, "mine").await.unwrap();
     assert_eq!((mine.is_new(), again.is_new(), again.id()), (true, false, mine.id()));
@@ -56,7 +56,7 @@ async fn second<L: Library>(app: &App<L>, first_commits: bool) -> (Handle<u64>, 
         handle
     };
     let end_first = async {
-        app.until_somebody_waits().await;
+        app.until_a_session_waits_for_a_lock().await;
         assert_eq!(app.log.count("second"), 0);
         match first_commits {
             true => L::commit(one).await.unwrap(),

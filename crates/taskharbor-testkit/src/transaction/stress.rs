@@ -16,7 +16,7 @@ use crate::transaction::Library;
 
 const TRANSFERS: usize = 150;
 const ACCOUNTS: usize = 4;
-/// After so many starts of the handler, somebody makes trouble.
+/// The number of starts of the handler after which the test causes trouble.
 const TROUBLE_EVERY: usize = 12;
 const TROUBLES: usize = 12;
 /// The whole has to be done in this time.
@@ -30,7 +30,7 @@ async fn transfer<L: Library>(app: &App<L>, job: &Work, cx: &Context) -> JobResu
     let mut open = L::begin(&mut db).await?;
     let note = format!("INSERT INTO app_ledger VALUES ('{}', 1)", cx.id());
     L::execute(&mut open, &note).await?;
-    // Locked in the same order by everybody, so that they do not wait in a circle.
+    // All handlers lock in the same order, so that they cannot deadlock.
     let lock = format!("SELECT FROM app_account WHERE id IN ({from}, {to}) ORDER BY id FOR UPDATE");
     L::execute(&mut open, &lock).await?;
     for (account, by) in [(from, -1), (to, 1)] {
@@ -77,7 +77,7 @@ async fn break_a_connection<L: Library>(app: &App<L>) {
     asking.execute(terminate, &[]).await.unwrap();
 }
 
-pub async fn every_transfer_happens_exactly_once_whatever_breaks<L: Library>() {
+pub async fn every_transfer_happens_exactly_once_despite_faults<L: Library>() {
     let app = App::<L>::new().await;
     let accounts =
         format!("INSERT INTO app_account SELECT n, 100 FROM generate_series(0, {ACCOUNTS} - 1) n");

@@ -1,4 +1,4 @@
-//! What the action log shows of calls that change something: names and numbers, and no payloads.
+//! The text of the action log for calls that change something: names and numbers, and no payloads.
 
 use std::any::Any;
 

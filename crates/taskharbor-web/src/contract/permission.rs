@@ -1,4 +1,4 @@
-//! Who may make which call.
+//! The permission that each call needs.
 //!
 //! Most calls always need the same permission. Some calls can do more than one thing: for these, the content
 //! of the request decides ([`check`]).

@@ -13,7 +13,7 @@ use taskharbor::{State, StateCounts, Timestamp};
 
 use super::histogram::to_f64;
 
-/// The rate is that of so many seconds, or of the shortest longer time between two counts.
+/// The rate is that of this many seconds, or of the shortest longer time between two counts.
 const WINDOW_MICROS: i64 = 10_000_000;
 /// A rate is known as soon as so much time lies between two counts.
 const SHORTEST_MICROS: i64 = 2_000_000;

@@ -1,4 +1,4 @@
-//! What the history says, as JSON.
+//! The history of a store, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ pub(crate) struct History {
     /// The points of the busiest 20 queues, or of the one that was asked for. All have as many; a point
     /// that is not known is null.
     queues: BTreeMap<QueueName, Points>,
-    /// The points of the queues that are not told apart, if there are more than 500.
+    /// The points of the other queues together, if there are more than 500.
     other: Option<Points>,
     /// How many queues have points and are not in the answer.
     left_out: usize,

@@ -16,7 +16,7 @@ use super::{
     tracker::{QueueWork, Tracker},
 };
 
-/// The most queues that are told apart.
+/// The greatest number of queues with counts of their own.
 pub(super) const MAX_QUEUES: usize = 500;
 /// Where a poll stops counting the jobs of one state and queue.
 pub(super) const AT_MOST: usize = 10_000;
@@ -60,7 +60,7 @@ struct Queue {
     waits_until: Option<Timestamp>,
 }
 
-/// The queues that are not told apart.
+/// The queues without counts of their own, together.
 #[derive(Debug, Default)]
 struct Other {
     queues: usize,
@@ -115,7 +115,7 @@ impl Model {
         self.forget(now);
     }
 
-    /// The queue of this name, if it is told apart.
+    /// The queue of this name, if it has counts of its own.
     fn room_for(&mut self, name: &QueueName) -> Option<&mut Queue> {
         let has_room = self.queues.len() < MAX_QUEUES;
         if !has_room && !self.queues.contains_key(name) {
@@ -233,7 +233,7 @@ impl Model {
         }
     }
 
-    /// The series of all queues, those that are busy first, and of the queues that are not told apart.
+    /// The series of all queues, those that are busy first, and of the other queues together.
     pub(super) fn series(&self) -> (Vec<(&QueueName, &Series)>, Option<&Series>) {
         let busy = |queue: &Queue| {
             let last = queue.series.last().map(|step| queue.series.seconds.get(step));

@@ -1,4 +1,4 @@
-//! What the overview says, as JSON.
+//! The overview of a store, as JSON.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -46,7 +46,7 @@ pub(crate) struct QueueOverview {
     pub(super) queue: QueueName,
     #[serde(flatten)]
     pub(super) states: StateCounts,
-    /// States with `at_most` jobs or more. Their numbers are of `exact_at`, or "so many or more".
+    /// States with `at_most` jobs or more. Their numbers are of `exact_at`, or "this many or more".
     pub(super) estimated: Vec<&'static str>,
     /// The earliest due time among the jobs that are ready.
     pub(super) oldest_ready: Option<Timestamp>,

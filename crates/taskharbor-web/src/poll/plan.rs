@@ -45,14 +45,14 @@ const TURNS: [Turn; 10] = [
 
 /// The least time between two exact counts.
 const EXACT_EVERY: Duration = Duration::from_secs(60);
-/// Exact counts take one part in so many of the time.
-const EXACT_SHARE: u32 = 200;
+/// Exact counts take one part in this many of the time.
+const EXACT_IDLE_RATIO: u32 = 200;
 /// The shortest time between two questions.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest time between two questions to a store that answers.
 const LONGEST: Duration = Duration::from_secs(300);
-/// Questions take one part in so many of the time.
-const SHARE: u32 = 20;
+/// Questions take one part in this many of the time.
+const IDLE_RATIO: u32 = 20;
 /// How long to wait after a question without an answer.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -96,7 +96,7 @@ impl Plan {
 
     fn is_exact_due(&self, now: Instant) -> bool {
         self.exact.is_none_or(|(at, took)| {
-            now.duration_since(at) >= EXACT_EVERY.max(took.saturating_mul(EXACT_SHARE))
+            now.duration_since(at) >= EXACT_EVERY.max(took.saturating_mul(EXACT_IDLE_RATIO))
         })
     }
 
@@ -112,7 +112,7 @@ impl Plan {
 
     /// How long to wait after a question.
     pub(super) fn pause(took: Duration, is_answered: bool) -> Duration {
-        if is_answered { took.saturating_mul(SHARE).clamp(SHORTEST, LONGEST) } else { RETRY }
+        if is_answered { took.saturating_mul(IDLE_RATIO).clamp(SHORTEST, LONGEST) } else { RETRY }
     }
 }
 

@@ -32,7 +32,7 @@ const LOOKED_AT_FOR: Duration = Duration::from_secs(15);
 /// What is older is not shown to a new look without asking again.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 /// How long a question may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most streams of events of one store.
 const MAX_VIEWERS: usize = 100;
 /// A slot that is due for longer is late.
@@ -215,7 +215,7 @@ async fn run(mut running: Running) {
             state.plan.next(is_capped, now)
         };
         let began = Instant::now();
-        let answer = timeout(PATIENCE, shared.ask(&ask)).await;
+        let answer = timeout(CALL_TIMEOUT, shared.ask(&ask)).await;
         let answer = answer.unwrap_or(Err(Unanswered { code: "timeout" }));
         shared.state().take(&ask, answer, began);
         shared.news.send_modify(|number| *number += 1);

@@ -29,7 +29,7 @@ pub(crate) struct Sweep {
     filter: Shown,
     /// Whether it runs, and how it ended.
     state: SweepState,
-    /// How many jobs it is for, as the preview counted them: so many or more, if there are 20,000.
+    /// How many jobs it is for, as the preview counted them: this many or more, if there are 20,000.
     count: usize,
     /// To how many jobs it was done.
     done: usize,
@@ -130,7 +130,7 @@ impl Sweep {
     }
 }
 
-/// What became of a wish to start a sweep.
+/// The answer to a request to start a sweep.
 pub(super) enum Started {
     /// It starts, and stops when this becomes true.
     New(Sweep, watch::Receiver<bool>),

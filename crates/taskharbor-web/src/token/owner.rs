@@ -1,4 +1,4 @@
-//! Whose a file of tokens is, and who may write to it: a user that can change the file can let itself in.
+//! The owner of a file of tokens, and its writers: a user that can change the file can give itself access.
 
 use std::{fs, io};
 

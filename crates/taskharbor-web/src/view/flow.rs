@@ -67,7 +67,7 @@ struct Query {
     /// In which order. Defaults to `newest`.
     #[serde(default)]
     order: Order,
-    /// At most so many, 1 to 1,000; 100 unless set.
+    /// The greatest number of items to return, 1 to 1,000; 100 unless set.
     limit: Option<usize>,
     /// The `next` of the page before.
     after: Option<String>,

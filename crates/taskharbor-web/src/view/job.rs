@@ -56,7 +56,7 @@ struct Query {
     /// In which order jobs were enqueued; `newest` first unless set.
     #[serde(default)]
     order: ListOrder,
-    /// At most so many, 1 to 1,000; 100 unless set.
+    /// The greatest number of items to return, 1 to 1,000; 100 unless set.
     limit: Option<usize>,
     /// Where the page before ended: its `next`. The filter and the order have to be the same.
     after: Option<Cursor>,

@@ -124,7 +124,7 @@ async fn set_limits(call: Call, new: NewLimits) -> Result<Stored, Problem> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "LaneQuery")]
 struct Query {
-    /// At most so many, 1 to 1,000; 100 unless set.
+    /// The greatest number of items to return, 1 to 1,000; 100 unless set.
     limit: Option<usize>,
     /// The `next` of the page before.
     after: Option<String>,

@@ -67,7 +67,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ScheduleListQuery")]
 struct ListQuery {
-    /// At most so many, 1 to 1,000; 100 unless set.
+    /// The greatest number of items to return, 1 to 1,000; 100 unless set.
     limit: Option<usize>,
     /// The `next` of the page before.
     after: Option<String>,
@@ -105,7 +105,7 @@ struct View {
     next: Option<Vec<Timestamp>>,
     /// Since when it has been paused.
     paused_since: Option<Timestamp>,
-    /// What became of its slots so far.
+    /// The number of its slots so far, by result.
     totals: SlotTotals,
     /// Why the definition cannot be read, or why the last firing stored no jobs.
     error: Option<String>,
@@ -165,7 +165,7 @@ async fn list(call: Call, query: ListQuery) -> Result<Page, Problem> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ScheduleQuery")]
 struct Query {
-    /// So many coming slots, up to 100; none unless set.
+    /// The number of coming slots to return, up to 100; none unless set.
     next: Option<usize>,
 }
 

@@ -31,7 +31,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WorkerQuery")]
 struct Query {
-    /// At most so many, 1 to 1,000; 100 unless set.
+    /// The greatest number of items to return, 1 to 1,000; 100 unless set.
     limit: Option<usize>,
     /// The `next` of the page before.
     after: Option<String>,

@@ -52,7 +52,7 @@ pub(crate) struct Given {
     idempotency_key: Option<String>,
     /// Not before this time, in RFC 3339.
     run_at: Option<String>,
-    /// Not before so many seconds have passed.
+    /// Not before this many seconds have passed.
     delay_seconds: Option<f64>,
     /// Higher runs first.
     priority: Option<i16>,
@@ -74,14 +74,14 @@ impl Given {
     }
 }
 
-/// What became of the jobs, in their order.
+/// The result for each job, in the order of the request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WorkEnqueued")]
 pub(super) struct Answer {
     jobs: Vec<Stored>,
 }
 
-/// What became of one job.
+/// The result for one job.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "WorkStored")]
 struct Stored {

@@ -50,7 +50,7 @@ pub(super) struct Answer {
     jobs: Vec<Kept>,
 }
 
-/// What became of one lease.
+/// The result for one lease.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "WorkKept")]
 struct Kept {

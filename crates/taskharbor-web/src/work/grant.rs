@@ -36,7 +36,7 @@ pub(super) struct Handed {
     pub(super) ticket: Ticket,
     /// How long it had been available.
     pub(super) waited: Duration,
-    /// While it runs, its worker reserves nothing for so long.
+    /// While it runs, its worker reserves nothing for this long.
     pub(super) alone: Option<Duration>,
 }
 
@@ -181,7 +181,7 @@ fn settlement(leased: &Leased, transition: Transition) -> Settlement {
     Settlement::new(leased.job.id.clone(), leased.lease.token, transition)
 }
 
-/// Records what becomes of jobs that are not handed out. If that fails, they come back when their leases
+/// Settles jobs that are not handed out. If that fails, they come back when their leases
 /// end.
 async fn settle(driver: &AnyDriver, items: Vec<Settlement>) {
     if items.is_empty() {

@@ -1,4 +1,4 @@
-//! Whether workers hold the jobs that they ask about.
+//! The check that a worker holds the jobs that it names.
 //!
 //! A lease is a text that a worker brings back, and any text may come. So the store is asked.
 

@@ -178,7 +178,7 @@ pub(super) async fn reserve(call: Call, request: Request) -> Result<Answer, Prob
             // Behind jobs that this worker cannot run there may be others.
             continue;
         }
-        call.place.wait()?;
+        call.permit.wait()?;
         let can_wake = watch.as_ref().is_some_and(Watch::can_wake);
         let due = granted.next_due().map(|due| now + due.max(BREATH));
         let poll = if can_wake { end } else { now + POLL };

@@ -1,4 +1,4 @@
-//! Recording what became of jobs.
+//! Recording the outcomes of jobs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use crate::{call::Call, problem::Problem};
 /// The longest time for which a job may put its lane or queue on hold: others wait meanwhile.
 const MAX_HOLD_SECONDS: f64 = 86_400.0;
 
-/// What became of jobs.
+/// The outcomes of jobs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WorkSettle")]
@@ -31,7 +31,7 @@ pub(super) struct Request {
     jobs: Vec<Given>,
 }
 
-/// What became of a job: one of `ok`, `error`, `timeout`, `snooze`, `throttled` and `release`.
+/// The outcome of a job: one of `ok`, `error`, `timeout`, `snooze`, `throttled` and `release`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WorkOutcome")]
@@ -118,14 +118,14 @@ enum Why {
     Unstarted,
 }
 
-/// What became of the jobs, in their order.
+/// The result for each job, in the order of the request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WorkSettled")]
 pub(super) struct Answer {
     jobs: Vec<Recorded>,
 }
 
-/// What became of one job.
+/// The result for one job.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "WorkRecorded")]
 struct Recorded {
@@ -269,7 +269,7 @@ async fn alone(
             None => Err(Refused::new("store_failed", "the store did not answer about the job")),
         }),
         Err(DriverError::Backend(_)) => {
-            let text = "the store does not take the outcome: the cause is in the server's log";
+            let text = "the store refuses the outcome: the cause is in the server's log";
             Ok(Err(Refused::new("store_failed", text)))
         }
         Err(error) => Err(error.into()),

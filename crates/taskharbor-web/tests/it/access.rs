@@ -1,9 +1,9 @@
-//! Who is let in, and what every answer says to browsers.
+//! Access to the server, and the security headers of every answer.
 
 mod answer;
 mod embedded;
 mod host;
-mod place;
+mod permit;
 mod role;
 mod secret;
 mod session;

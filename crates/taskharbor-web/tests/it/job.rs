@@ -111,7 +111,7 @@ async fn a_page_that_stops_at_its_scan_budget_says_how_far_it_looked() {
 }
 
 #[tokio::test]
-async fn a_list_that_makes_no_sense_is_refused() {
+async fn an_invalid_list_is_refused() {
     let rig = Rig::new();
     for (query, code) in [
         ("limit=0", "out_of_range"),
@@ -248,7 +248,7 @@ async fn an_output_is_shown_if_there_is_one() {
 }
 
 #[tokio::test]
-async fn the_name_of_a_file_is_plain_whatever_the_id_is() {
+async fn the_name_of_a_file_is_plain_for_every_id() {
     let rig = Rig::new();
     let mut job = new_job(&rig, "mail", "email:send", "{}").await;
     job.id = JobId::new("a\"; filename=\"é/../x").unwrap();

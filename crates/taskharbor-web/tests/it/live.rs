@@ -1,5 +1,5 @@
-//! What browsers watch: one question a second to the store, whatever their number, and none when nobody
-//! looks.
+//! The live view: one call per second to the store for any number of browsers, and none without a
+//! browser.
 
 use std::{
     sync::{
@@ -114,7 +114,7 @@ impl Stream {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_before_somebody_looks() {
+async fn nothing_is_asked_before_a_browser_connects() {
     let (rig, watched) = rig();
     sleep(600 * SECOND).await;
     rig.send(request(Method::GET, "history", Body::empty())).await.ok();

@@ -26,7 +26,7 @@ pub(crate) async fn store(rig: &Rig, job: NewJob) -> JobId {
     id
 }
 
-/// Stores so many jobs.
+/// Stores this many jobs.
 pub(crate) async fn enqueue(rig: &Rig, queue: &str, job_type: &str, count: usize) -> Vec<JobId> {
     let (mut ids, mut sets) = (Vec::new(), Vec::new());
     for _ in 0..count {

@@ -222,7 +222,7 @@ async fn only_what_was_previewed_starts() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_makes_no_sense_is_refused() {
+async fn an_invalid_sweep_is_refused() {
     let rig = Rig::new();
     enqueue(&rig, "work", "email:send", 1).await;
     for wanted in [
@@ -312,7 +312,7 @@ async fn no_more_than_four_sweeps_run_and_a_hundred_are_kept() {
 struct Trouble {
     is_away: Arc<AtomicBool>,
     is_broken: Arc<AtomicBool>,
-    /// So many answers of `manage` get lost.
+    /// This many answers of `manage` get lost.
     lost_answers: Arc<AtomicUsize>,
 }
 

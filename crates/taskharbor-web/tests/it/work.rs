@@ -1,4 +1,4 @@
-//! The worker face: what workers in other languages are told.
+//! The worker face, for workers in other languages.
 
 mod enqueue;
 mod extend;

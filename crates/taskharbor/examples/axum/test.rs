@@ -71,7 +71,7 @@ async fn orders_are_confirmed_once_each() {
     let orders = db.query("SELECT item, confirmations FROM orders ORDER BY id", &[]).await.unwrap();
     let orders: Vec<(&str, i64)> = orders.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(orders, [("lamp", 1), ("rope", 1)]);
-    // Whatever is still connected goes first.
+    // Ends the connections that are still open.
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1";
     admin.query(end, &[&database]).await.unwrap();
     admin.batch_execute(&format!("DROP DATABASE {database}")).await.unwrap();

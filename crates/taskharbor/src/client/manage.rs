@@ -130,13 +130,13 @@ pub struct Dlq<'a> {
 
 #[expect(clippy::missing_errors_doc, reason = "only the store can fail")]
 impl<'a> Dlq<'a> {
-    /// Acts on no more than so many jobs in this time. Defaults to no limit.
+    /// Acts on no more than this many jobs in this time. Defaults to no limit.
     #[must_use]
     pub fn rate(self, jobs: u32, per: Duration) -> Self {
         Self { pace: Some(per / jobs.max(1)), ..self }
     }
 
-    /// Those that match, oldest first and at most so many.
+    /// Those that match, oldest first and at most this many.
     pub async fn list(&self, filter: Filter, limit: usize) -> Result<Vec<JobSummary>, DriverError> {
         self.jobs(filter).list(limit).await
     }
@@ -171,7 +171,7 @@ pub struct JobsAdmin<'a> {
     pace: Option<Duration>,
 }
 
-/// What became of an action on many jobs.
+/// The result of an action on many jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Acted {
@@ -191,13 +191,13 @@ impl Acted {
 
 #[expect(clippy::missing_errors_doc, reason = "only the store can fail")]
 impl JobsAdmin<'_> {
-    /// Acts on no more than so many jobs in this time. Defaults to no limit.
+    /// Acts on no more than this many jobs in this time. Defaults to no limit.
     #[must_use]
     pub fn rate(self, jobs: u32, per: Duration) -> Self {
         Self { pace: Some(per / jobs.max(1)), ..self }
     }
 
-    /// Those that match, oldest first and at most so many.
+    /// Those that match, oldest first and at most this many.
     pub async fn list(&self, limit: usize) -> Result<Vec<JobSummary>, DriverError> {
         self.listed(&[self.filter.state], limit).await
     }

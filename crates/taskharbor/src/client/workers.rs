@@ -79,7 +79,7 @@ impl Client {
     /// Ends all leases of a worker now, so that other workers can have its jobs at once: for a worker
     /// that has died. Returns how many leases have ended.
     ///
-    /// If the worker lives, the store refuses what it records of these jobs, and they run a second time.
+    /// If the worker is alive, the store refuses its outcomes of these jobs, and they run a second time.
     ///
     /// # Errors
     ///

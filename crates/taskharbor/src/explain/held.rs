@@ -1,4 +1,4 @@
-//! What holds a ready job back, in words.
+//! The limit or hold that keeps a ready job from starting, in words.
 
 use taskharbor_core::{
     QueueName, Timestamp,

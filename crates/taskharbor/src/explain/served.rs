@@ -1,4 +1,4 @@
-//! Whether workers serve a queue, as they announce it and as its jobs tell.
+//! The check whether workers serve a queue, from announcements and from its jobs.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn last_started(
 /// Whether a queue is served by the workers that have announced themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Announced {
-    /// By so many of them.
+    /// By this many of them.
     Served(usize),
     /// By none, and which queues they serve.
     Unserved(String),

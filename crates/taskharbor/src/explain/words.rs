@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskharbor_core::Timestamp;
 
-/// So many of them.
+/// This many of them.
 #[must_use]
 pub fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
@@ -43,7 +43,7 @@ pub fn capped(count: usize, at_most: Option<usize>) -> String {
     }
 }
 
-/// At most so many characters of a text; where something is missing, an ellipsis says so.
+/// At most this many characters of a text; where something is missing, an ellipsis says so.
 #[must_use]
 pub fn cut(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {

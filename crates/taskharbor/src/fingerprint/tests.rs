@@ -96,7 +96,7 @@ fn a_job_is_grouped_by_what_dead_lettered_it() {
     assert_eq!(Fingerprint::cause(&job), "");
     job.last_error = Some(Text::new("no route\nat 7"));
     assert_eq!(Fingerprint::cause(&job), name("no route\nat 7"));
-    job.reason = Some(Text::new("failed 3 times, at last with: no route\nat 7"));
+    job.reason = Some(Text::new("failed 3 times; last error: no route\nat 7"));
     assert_eq!(Fingerprint::cause(&job), name("no route\nat 7"));
     job.reason = Some(Text::new("its lease ran out 3 times in a row"));
     assert_eq!(Fingerprint::of_job(&job).pattern(), "its lease ran out # times in a row");

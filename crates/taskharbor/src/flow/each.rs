@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// A store in which a job waited for this many groups of so many outputs of 1 MiB.
+    /// A store in which a job waited for this many groups of this many outputs of 1 MiB.
     fn groups(count: usize, len: usize) -> Source {
         let output = Blob::from(format!("\"{}\"", "x".repeat(1 << 20)).into_bytes());
         let id = |name: &str| JobId::new(name).unwrap();

@@ -270,7 +270,7 @@ impl<A: Admin> Records for A {
 }
 
 /// The members without which the picture of a large flow falls apart: backwards from its tail, of
-/// what each waits for the first few. At most so many, the tail first.
+/// what each waits for the first few. At most this many, the tail first.
 async fn spine(
     store: &impl Records,
     tail: &JobId,

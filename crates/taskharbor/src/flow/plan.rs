@@ -171,7 +171,7 @@ impl Plan {
         }
     }
 
-    /// The policy of the tail, whatever it was.
+    /// Sets the policy of the tail.
     pub(super) fn tail_policy(&mut self, policy: FailurePolicy) {
         self.nodes[self.tail].options.failure_policy = Some(policy);
     }

@@ -18,7 +18,7 @@ fn registry_of(count: usize) -> (Registry, Vec<Arc<Inflight>>) {
 }
 
 #[test]
-fn a_job_is_in_the_air_for_one_purpose_at_a_time() {
+fn a_job_is_in_flight_for_one_purpose_at_a_time() {
     let (_, held) = registry_of(1);
     let job = &held[0];
     assert!(job.begin_extending().is_some());

@@ -1,4 +1,4 @@
-//! Tickets on their way, and what is decided with them.
+//! Tickets between server and worker, and the decisions that are made with them.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use taskharbor_core::{
@@ -98,7 +98,7 @@ fn failures_are_retried_until_the_attempts_of_the_job_its_type_or_the_worker_are
                     assert_eq!(run_at, Some(at(11).saturating_add(delay)));
                 }
                 Transition::Fail { reason, .. } => {
-                    assert_eq!(reason.as_str(), format!("failed {max} times, at last with: boom"));
+                    assert_eq!(reason.as_str(), format!("failed {max} times; last error: boom"));
                 }
                 other => panic!("{other:?}"),
             }

@@ -15,7 +15,7 @@ use taskharbor_core::{
 use crate::{
     CallResult, CancelReason, Exponential, RetryPolicy,
     codec::Format,
-    worker::verdict::{self, Circumstances, Subject, Verdict},
+    worker::resolution::{self, Circumstances, Resolution, Subject},
 };
 
 /// How long after its timeout an execution may still be reported as timed out: its lease is extended for so
@@ -199,25 +199,25 @@ impl Ticket {
             limits: Limits::default(),
             format: &Format::json(),
         };
-        self.hold(circumstances.judge(self.subject(), result))
+        self.hold(circumstances.resolve(self.subject(), result))
     }
 
     /// The decision for a job whose execution exceeded its timeout.
     #[must_use]
     pub fn time_out(&self, now: Timestamp, chance: f64) -> Decision {
-        self.settle(Err(verdict::timed_out(self.timeout.unwrap_or_default())), now, chance)
+        self.settle(Err(resolution::timed_out(self.timeout.unwrap_or_default())), now, chance)
     }
 
     /// The decision for a job whose handler was told to stop, and has no result.
     #[must_use]
     pub fn stop(&self, reason: CancelReason) -> Decision {
-        Decision::new(verdict::release_stopped(reason, &self.holder).transition)
+        Decision::new(resolution::release_stopped(reason, &self.holder).transition)
     }
 
     /// The decision for a job that a worker which shuts down has reserved and not started.
     #[must_use]
     pub fn unstarted(&self) -> Decision {
-        Decision::new(verdict::release(ReleaseReason::Shutdown).transition)
+        Decision::new(resolution::release(ReleaseReason::Shutdown).transition)
     }
 
     fn subject(&self) -> Subject<'_> {
@@ -226,12 +226,12 @@ impl Ticket {
         Subject { job_type, attempts, on_failure: FailurePolicy::default() }
     }
 
-    fn hold(&self, verdict: Verdict) -> Decision {
-        let hold = verdict.holds_until.map(|until| {
+    fn hold(&self, resolution: Resolution) -> Decision {
+        let hold = resolution.holds_until.map(|until| {
             let (queue, lane) = (self.queue.clone(), self.lane.clone());
             Change::Hold { queue, lane, until: Some(until) }
         });
-        Decision { transition: verdict.transition, hold }
+        Decision { transition: resolution.transition, hold }
     }
 
     /// The text that a worker keeps.

@@ -145,7 +145,7 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    /// Counts so many slots more. Answers how many there are, once all are counted; slots of a cron
+    /// Counts this many slots more. Answers how many there are, once all are counted; slots of a cron
     /// expression up to [`Calendar::MAX_COUNT`].
     pub(crate) fn go_on(&mut self, slots: u64) -> Slots<Option<u64>> {
         let most = self.slots.saturating_add(slots).min(Calendar::MAX_COUNT);

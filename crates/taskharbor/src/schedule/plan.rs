@@ -38,7 +38,7 @@ impl Plan {
         Self { fire, replaces: None, left_out: None }
     }
 
-    /// Counts so many of the slots that the firing leaves out. Answers whether all are counted: only then is the plan
+    /// Counts this many of the slots that the firing leaves out. Answers whether all are counted: only then is the plan
     /// complete.
     pub(crate) fn count(&mut self, slots: u64) -> bool {
         let Some(left_out) = &mut self.left_out else { return true };

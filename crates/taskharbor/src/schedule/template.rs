@@ -89,7 +89,7 @@ impl Template {
     }
 }
 
-/// The ids of so many jobs of a template.
+/// The ids of this many jobs of a template.
 pub(super) fn positions(count: usize) -> Result<Vec<JobId>, InvalidJob> {
     (0..count).map(|n| Ok(JobId::new(n.to_string())?)).collect()
 }

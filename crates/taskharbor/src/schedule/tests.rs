@@ -1,4 +1,4 @@
-//! What is refused, and what is stored.
+//! Schedules that are refused, and stored definitions.
 
 use serde::{Deserialize, Serialize};
 

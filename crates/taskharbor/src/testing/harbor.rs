@@ -28,8 +28,8 @@ use crate::{
 const QUIET: u32 = 200;
 /// What runs for longer than this is taken for something that never ends: in tokio's paused time, and
 /// in real time.
-const PATIENCE: Duration = Duration::from_secs(7 * 86_400);
-const REAL_PATIENCE: Duration = Duration::from_secs(60);
+const PAUSED_LIMIT: Duration = Duration::from_secs(7 * 86_400);
+const REAL_LIMIT: Duration = Duration::from_secs(60);
 /// How often a real store is asked whether its jobs have ended. Its own wake-ups come sooner.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Handlers of a queue that run at once.
@@ -308,9 +308,9 @@ impl Harbor {
     /// If that takes a week or more of the paused clock, or a minute of real time, because then a
     /// handler probably never ends.
     pub async fn run_until_idle(&self) {
-        let (patience, look) = match self.time {
-            Passing::Paused => (PATIENCE, Duration::from_secs(3_600)),
-            Passing::Real | Passing::Manual(_) => (REAL_PATIENCE, LOOK_EVERY),
+        let (limit, look) = match self.time {
+            Passing::Paused => (PAUSED_LIMIT, Duration::from_secs(3_600)),
+            Passing::Real | Passing::Manual(_) => (REAL_LIMIT, LOOK_EVERY),
         };
         let started = tokio::time::Instant::now();
         loop {
@@ -321,7 +321,7 @@ impl Harbor {
             if busy == 0 || self.running.is_none() {
                 return;
             }
-            if started.elapsed() >= patience {
+            if started.elapsed() >= limit {
                 let busy = self
                     .records()
                     .await
@@ -331,7 +331,7 @@ impl Harbor {
                     format!("{} in queue {}: {}", it.job.job_type, it.job.queue, it.state)
                 });
                 panic!(
-                    "after {patience:?} some jobs are still ready or running: a handler never ends, \
+                    "after {limit:?} some jobs are still ready or running: a handler never ends, \
                      or a queue is not served: {:#?}",
                     busy.collect::<Vec<_>>()
                 );

@@ -9,10 +9,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    pool::Patience,
+    pool::WaitLimits,
+    resolution,
     settler::Finished,
     shared::{Config, Phase, Shared},
-    verdict,
 };
 use crate::{CancelReason, ReleaseReason, inflight::Inflight};
 
@@ -21,7 +21,7 @@ const STALLED: Duration = Duration::from_millis(25);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 const A_MOMENT: Duration = Duration::from_millis(1);
 
-impl Patience {
+impl WaitLimits {
     /// Jobs that are reserved further ahead may wait for longer, but always a fraction of the lease.
     pub(super) fn new(config: &Config) -> Self {
         let lease_allows = config.lease_for / 8;
@@ -34,10 +34,10 @@ impl Patience {
 
 /// Releases jobs that have waited for too long, until the worker reserves nothing more, and then all.
 pub(super) async fn sweep(shared: &Arc<Shared>) {
-    let patience = Patience::new(&shared.config);
+    let limits = WaitLimits::new(&shared.config);
     let mut not_before = Instant::now();
     loop {
-        let next = shared.pools.iter().filter_map(|pool| pool.stalls_at(patience)).min();
+        let next = shared.pools.iter().filter_map(|pool| pool.stalls_at(limits)).min();
         // However late it is, other tasks get their turn in between.
         let next = next.map(|at| at.max(not_before).max(Instant::now() + A_MOMENT));
         let stalled = async {
@@ -57,14 +57,14 @@ pub(super) async fn sweep(shared: &Arc<Shared>) {
             continue;
         }
         let now = Instant::now();
-        if next.is_some_and(|at| now > at + patience.stalled / 4) {
+        if next.is_some_and(|at| now > at + limits.stalled / 4) {
             // This task has not had its turn, so the handlers have not had theirs either: that no job
             // has ended says nothing.
-            not_before = now + patience.stalled;
+            not_before = now + limits.stalled;
             continue;
         }
         for pool in shared.pools.iter() {
-            if pool.stalls_at(patience).is_some_and(|at| at <= now) {
+            if pool.stalls_at(limits).is_some_and(|at| at <= now) {
                 release(shared, pool.take_waiting(), ReleaseReason::Waited).await;
             }
         }
@@ -90,7 +90,7 @@ async fn release(shared: &Arc<Shared>, jobs: Vec<Arc<Inflight>>, why: ReleaseRea
             None => why,
         };
         // The settler has gone only if the worker has ended.
-        let released = verdict::release(why);
+        let released = resolution::release(why);
         let _ = shared.outcomes.send(Finished::new(inflight, released)).await;
     }
 }

@@ -20,14 +20,14 @@ use super::{
 };
 use crate::{Event, Operation, WorkerInfo, deadline::in_time};
 
-/// An announcement is over when so many later ones are missing.
+/// An announcement is over when this many later ones are missing.
 const MISSING: u32 = 3;
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// When to announce again after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long the first announcement may delay the start.
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+const FIRST_CALL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Announces a worker before it reserves jobs, so that an eviction of an earlier worker of its name does
 /// not take them from it.
@@ -41,7 +41,7 @@ pub(super) async fn begin(shared: &Shared, driver: &AnyDriver) {
             shared.tell(&Event::NameShared { name });
         }
     };
-    let _ = tokio::time::timeout(FIRST_PATIENCE, first).await;
+    let _ = tokio::time::timeout(FIRST_CALL_LIMIT, first).await;
 }
 
 pub(super) async fn run(shared: Arc<Shared>, driver: AnyDriver) {
@@ -108,7 +108,7 @@ async fn call<T>(
     operation: Operation,
     call: impl Future<Output = Result<T, DriverError>>,
 ) -> Result<T, DriverError> {
-    shared.observers.call(operation, 1, in_time(PATIENCE, call)).await
+    shared.observers.call(operation, 1, in_time(CALL_TIMEOUT, call)).await
 }
 
 async fn announce(shared: &Shared, driver: &AnyDriver) -> Result<(), DriverError> {
@@ -118,7 +118,7 @@ async fn announce(shared: &Shared, driver: &AnyDriver) -> Result<(), DriverError
     let announced = Announce::new(holder, shared.incarnation, info, valid_for, shared.now());
     // Before the next one is due.
     let (began, announced) =
-        (Instant::now(), in_time(PATIENCE.min(every), driver.announce(announced)));
+        (Instant::now(), in_time(CALL_TIMEOUT.min(every), driver.announce(announced)));
     let answer = shared.observers.call(Operation::Announce, 1, announced).await;
     shared.note_announced(answer.is_ok());
     match &answer {

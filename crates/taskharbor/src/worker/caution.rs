@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_run_before_the_crash_limit_is_in_quarantine_whatever_the_limit() {
+    fn the_last_run_before_the_crash_limit_is_in_quarantine_for_every_limit() {
         for (limit, first) in [(2, 1), (3, 2), (5, 2), (u32::MAX, 2)] {
             let caution = Caution::new(limit);
             let quarantined = (0..limit.min(10)).find(|it| caution.needs_quarantine(*it));

@@ -11,10 +11,10 @@ use tracing::Instrument;
 use super::{
     input,
     pool::Slot,
+    resolution::{self, Acked, Circumstances, Resolution},
     settler::Finished,
     shared::Shared,
     throttle, unfit,
-    verdict::{self, Acked, Circumstances, Verdict},
 };
 use crate::{
     Call, CallResult, CancelReason, Event, LossReason, Next, Outcome, ReleaseReason, RetryPolicy,
@@ -45,11 +45,11 @@ pub(super) fn start(shared: &Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
 async fn execute(shared: Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
     let mut held = Held { shared: &shared, inflight: Some(inflight) };
     if let Some(inflight) = &held.inflight
-        && let Some(verdict) = attempt(&shared, inflight).await
+        && let Some(resolution) = attempt(&shared, inflight).await
     {
         // Waiting here keeps the slot taken, so that outcomes do not pile up while the store cannot
         // record them. The settler has ended only if the worker has ended.
-        let finished = Finished::new(Arc::clone(inflight), verdict);
+        let finished = Finished::new(Arc::clone(inflight), resolution);
         let sent = match shared.outcomes.try_send(finished) {
             Ok(()) => true,
             Err(TrySendError::Full(finished)) => {
@@ -77,12 +77,12 @@ impl Drop for Held<'_> {
     }
 }
 
-async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdict> {
+async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Resolution> {
     let (job, config, now) = (&inflight.job, &shared.config, shared.now());
     // It may have been lost or cancelled while it waited for its slot.
     match inflight.cancellation.reason() {
         Some(CancelReason::LeaseLost) => return None,
-        Some(reason) => return Some(verdict::release(reason.as_release())),
+        Some(reason) => return Some(resolution::release(reason.as_release())),
         None => {}
     }
     // After a slow answer the lease may have ended, so that another worker may hold the job.
@@ -91,9 +91,9 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         return None;
     }
     if now >= inflight.expires_at().saturating_sub(config.margin()) {
-        return Some(verdict::release(ReleaseReason::ArrivedLate));
+        return Some(resolution::release(ReleaseReason::ArrivedLate));
     }
-    if let Some(crashed) = verdict::crashed(job, config.crash_limit, now) {
+    if let Some(crashed) = resolution::crashed(job, config.crash_limit, now) {
         return Some(crashed);
     }
     let Some(entry) = shared.handlers.get(&job.job_type) else {
@@ -102,7 +102,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     if !is_start_recorded(inflight, shared).await {
         // Lost, or told to stop.
         let reason = inflight.cancellation.reason().filter(|it| *it != CancelReason::LeaseLost)?;
-        return Some(verdict::release(reason.as_release()));
+        return Some(resolution::release(reason.as_release()));
     }
     shared.tell(&Event::Started { job });
     let started = Instant::now();
@@ -120,30 +120,30 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     // store refuses any other outcome; if not, acknowledging the job would lose the work.
     let is_unsure = is_acked && matches!(execution, Execution::Ended(Ok(_)));
     let execution = if is_unsure { Execution::Ended(Ok(Outcome::Acked)) } else { execution };
-    let mut verdict = match execution {
+    let mut resolution = match execution {
         Execution::Ended(result) => {
             // Errors, flows and policies are the application's code too.
-            let judged =
-                recover(async { judge(shared, inflight, entry, result, cancel, took) }).await;
-            judged.unwrap_or_else(|panic| {
+            let resolved =
+                recover(async { resolve(shared, inflight, entry, result, cancel, took) }).await;
+            resolved.unwrap_or_else(|panic| {
                 let text = Text::new(format!("the outcome cannot be recorded: {panic}"));
-                verdict::dead_letter(job.attempts, text.clone(), text, shared.now())
+                resolution::dead_letter(job.attempts, text.clone(), text, shared.now())
             })
         }
-        Execution::Stopped(reason) => verdict::release_stopped(reason, &config.holder),
+        Execution::Stopped(reason) => resolution::release_stopped(reason, &config.holder),
         Execution::Lost => return None,
     };
     if is_acked {
         // It has left the lease alone, which may have to be extended before the store can be told.
         shared.registry.call_keeper();
-        let failure = is_unsure.then(verdict::not_committed);
-        verdict.acked = Some(Box::new(Acked { took, failure }));
+        let failure = is_unsure.then(resolution::not_committed);
+        resolution.acked = Some(Box::new(Acked { took, failure }));
     }
-    if verdict.holds_until.is_some() {
+    if resolution.holds_until.is_some() {
         // In a box, since it is rare, and every task is as large as the largest future in it.
-        return Some(Box::pin(throttle::hold(shared, inflight, verdict)).await);
+        return Some(Box::pin(throttle::hold(shared, inflight, resolution)).await);
     }
-    Some(verdict)
+    Some(resolution)
 }
 
 /// Records in the store that a job starts whose lease has run out before, so that the store can
@@ -161,7 +161,7 @@ async fn is_start_recorded(inflight: &Inflight, shared: &Shared) -> bool {
     }
 }
 
-fn unreadable(shared: &Shared, job: &JobView, error: &Text, now: Timestamp) -> Option<Verdict> {
+fn unreadable(shared: &Shared, job: &JobView, error: &Text, now: Timestamp) -> Option<Resolution> {
     let (config, why) = (&shared.config, ReleaseReason::Unreadable);
     let found = format!("worker {} cannot read it", config.holder);
     unfit::release(job, config.unreadable, now, why, &found, Some(error))
@@ -178,14 +178,14 @@ fn max_attempts_of(shared: &Shared, inflight: &Inflight, entry: &Entry<()>) -> u
     own.unwrap_or_else(|| policy_of(shared, entry).max_attempts())
 }
 
-fn judge(
+fn resolve(
     shared: &Shared,
     inflight: &Inflight,
     entry: &Entry<()>,
     result: CallResult,
     cancel: Option<CancelReason>,
     took: Duration,
-) -> Verdict {
+) -> Resolution {
     let (job, now) = (&inflight.job, shared.now());
     if let Err(error) = &result {
         if error.again() == Again::Unreadable
@@ -211,7 +211,7 @@ fn judge(
         limits: shared.driver.limits(),
         format: format.unwrap_or(&shared.formats[0]),
     };
-    circumstances.judge(job.into(), result)
+    circumstances.resolve(job.into(), result)
 }
 
 pub(super) fn format_of<'a>(shared: &'a Shared, inflight: &Inflight) -> Option<&'a Format> {

@@ -19,9 +19,9 @@ use super::{
 use crate::WorkerPhase;
 
 /// How long a part may be without an answer from the store, or a runtime without a turn for its tasks.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STALL_LIMIT: Duration = Duration::from_secs(20);
 /// How long a store may say that a job is due and not give it.
-const VAIN_PATIENCE: Duration = Duration::from_secs(30);
+const IN_VAIN_LIMIT: Duration = Duration::from_secs(30);
 /// A part that failed and still needs an answer asks again within this time. Later silence means that it has
 /// nothing left to ask: for example, the leases that it could not extend are lost.
 const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(15);
@@ -29,8 +29,8 @@ const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(15);
 /// ends every call whose driver lets the loop go on.
 const OVERRUN: Duration = Duration::from_secs(30);
 /// How long the runtime that keeps leases may not run before its loops count as stopped.
-const LEASES_PATIENCE: Duration = Duration::from_secs(60);
-/// How often the runtimes say that they run.
+const LEASES_STALL_LIMIT: Duration = Duration::from_secs(60);
+/// The time between two signs of life of a runtime.
 pub(super) const PULSE: Duration = Duration::from_secs(5);
 
 /// The health of a worker: [`Running::health`](crate::Running::health).
@@ -48,7 +48,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether the worker is running: `false` once it has ended, or once one of its loops does not go on.
+    /// Whether the worker is running: `false` once it has ended, or once one of its loops is stuck.
     /// Restart a process whose worker is not live. A store that is away and handlers that block their
     /// runtime leave the worker live, because a restart would not help.
     #[must_use]
@@ -100,8 +100,8 @@ pub enum HealthProblem {
         .0.as_secs()
     )]
     RuntimeBlocked(Duration),
-    /// A loop of the worker does not go on: a driver blocks its thread. Only a restart helps.
-    #[error("a loop of the worker has not gone on for {} s: restart the process", .0.as_secs())]
+    /// A loop of the worker is stuck: a driver blocks its thread. Only a restart helps.
+    #[error("a loop of the worker has been stuck for {} s: restart the process", .0.as_secs())]
     LoopStopped(Duration),
 }
 
@@ -140,7 +140,7 @@ impl PartNotes {
         let tries_again =
             self.failed_at.is_some_and(|at| now.saturating_duration_since(at) < TRIES_AGAIN_WITHIN);
         let since = self.since.filter(|_| !self.in_flight.is_empty() || tries_again)?;
-        Some(now.saturating_duration_since(since)).filter(|it| *it >= PATIENCE)
+        Some(now.saturating_duration_since(since)).filter(|it| *it >= STALL_LIMIT)
     }
 }
 
@@ -250,21 +250,21 @@ impl HealthNotes {
     /// `call_timeout` is how long a call may take.
     fn problems(&self, now: Instant, call_timeout: Duration) -> Vec<HealthProblem> {
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let longer = |since: Option<Instant>, patience: Duration| {
-            since.map(|since| now.saturating_duration_since(since)).filter(|it| *it >= patience)
+        let longer = |since: Option<Instant>, limit: Duration| {
+            since.map(|since| now.saturating_duration_since(since)).filter(|it| *it >= limit)
         };
         let loops = [&notes.reserving, &notes.extending, &notes.settling];
         let oldest_call = loops.into_iter().flat_map(|part| &part.in_flight).min().copied();
         let stopped = longer(oldest_call, call_timeout + OVERRUN)
-            .or_else(|| longer(notes.leases_pulse, LEASES_PATIENCE));
+            .or_else(|| longer(notes.leases_pulse, LEASES_STALL_LIMIT));
         [
             notes.reserving.unanswered(now).map(HealthProblem::Reserving),
             notes.extending.unanswered(now).map(HealthProblem::ExtendingLeases),
             notes.settling.unanswered(now).map(HealthProblem::Settling),
             notes.inputs.unanswered(now).map(HealthProblem::ReadingInputs),
-            longer(notes.declaring, PATIENCE).map(HealthProblem::DeclaringLimits),
-            longer(notes.in_vain, VAIN_PATIENCE).map(HealthProblem::GivenNothing),
-            longer(notes.pulse, PULSE + PATIENCE).map(HealthProblem::RuntimeBlocked),
+            longer(notes.declaring, STALL_LIMIT).map(HealthProblem::DeclaringLimits),
+            longer(notes.in_vain, IN_VAIN_LIMIT).map(HealthProblem::GivenNothing),
+            longer(notes.pulse, PULSE + STALL_LIMIT).map(HealthProblem::RuntimeBlocked),
             stopped.map(HealthProblem::LoopStopped),
         ]
         .into_iter()
@@ -308,9 +308,9 @@ mod tests {
         notes.call(Part::Reserver, start).failed(start + 10 * SECOND);
         let call = notes.call(Part::Reserver, start + 11 * SECOND);
         assert_eq!(problems(&notes, start + 19 * SECOND), []);
-        assert_eq!(problems(&notes, start + PATIENCE), [HealthProblem::Reserving(PATIENCE)]);
+        assert_eq!(problems(&notes, start + STALL_LIMIT), [HealthProblem::Reserving(STALL_LIMIT)]);
         call.answered();
-        assert_eq!(problems(&notes, start + PATIENCE), []);
+        assert_eq!(problems(&notes, start + STALL_LIMIT), []);
     }
 
     #[test]
@@ -327,11 +327,11 @@ mod tests {
     fn a_job_that_is_due_and_never_given_is_a_problem() {
         let (notes, start) = (HealthNotes::default(), Instant::now());
         notes.reserved(true, start);
-        notes.reserved(true, start + VAIN_PATIENCE / 2);
-        let problem = HealthProblem::GivenNothing(VAIN_PATIENCE);
-        assert_eq!(problems(&notes, start + VAIN_PATIENCE), [problem]);
-        notes.reserved(false, start + VAIN_PATIENCE);
-        assert_eq!(problems(&notes, start + VAIN_PATIENCE), []);
+        notes.reserved(true, start + IN_VAIN_LIMIT / 2);
+        let problem = HealthProblem::GivenNothing(IN_VAIN_LIMIT);
+        assert_eq!(problems(&notes, start + IN_VAIN_LIMIT), [problem]);
+        notes.reserved(false, start + IN_VAIN_LIMIT);
+        assert_eq!(problems(&notes, start + IN_VAIN_LIMIT), []);
     }
 
     #[test]
@@ -365,6 +365,6 @@ mod tests {
         let _input = notes.call(Part::Input, start);
         assert!(health(problems(&notes, start + 300 * SECOND)).is_live());
         notes.leases_pulse(start);
-        assert!(!health(problems(&notes, start + LEASES_PATIENCE)).is_live());
+        assert!(!health(problems(&notes, start + LEASES_STALL_LIMIT)).is_live());
     }
 }

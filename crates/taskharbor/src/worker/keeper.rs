@@ -136,7 +136,7 @@ impl Keeper {
         if !held.iter().any(|inflight| due_at(shared, inflight) <= now) {
             return;
         }
-        let mut held: Vec<Item> = held.into_iter().filter_map(set_out).collect();
+        let mut held: Vec<Item> = held.into_iter().filter_map(begin_call).collect();
         while !held.is_empty() {
             let batch = held.drain(..held.len().min(BATCH)).collect();
             self.calls.spawn(extend(Arc::clone(&self.shared), self.driver.clone(), batch));
@@ -156,7 +156,7 @@ impl Keeper {
 }
 
 /// What is sent to the store for a job, unless it is in flight already.
-fn set_out(inflight: Arc<Inflight>) -> Option<Item> {
+fn begin_call(inflight: Arc<Inflight>) -> Option<Item> {
     let (token, report, mark) = inflight.begin_extending()?;
     let mut extension = Extension::new(inflight.job.id.clone(), token);
     (extension.progress, extension.mark) = (report, mark);
@@ -248,9 +248,9 @@ async fn call(
     let request = ExtendLeases::new(items, now, shared.config.lease_for);
     // However long a call may take, no handler is left running past its lease because of it.
     let ends = batch.iter().map(|(inflight, _)| last_moment(shared, inflight).since(now));
-    let patience = ends.min().unwrap_or_default().max(Duration::from_millis(1));
+    let remaining = ends.min().unwrap_or_default().max(Duration::from_millis(1));
     let call = async {
-        let extended = tokio::time::timeout(patience, driver.extend_leases(request)).await;
+        let extended = tokio::time::timeout(remaining, driver.extend_leases(request)).await;
         extended.unwrap_or_else(|_| {
             Err(DriverError::unavailable("no answer before a lease was nearly over"))
         })

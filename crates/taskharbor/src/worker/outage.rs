@@ -30,12 +30,12 @@ pub(super) enum Part {
     Input,
     Pruner,
     Scheduler,
-    /// It calls now and then whatever the slots do, so an outage is noticed while nothing else is asked.
+    /// It also calls while all slots are busy, so an outage is noticed when no other part calls.
     Announcer,
     Watch,
     /// Holds the lane of a job that was throttled. It is not tried again.
     Hold,
-    /// Asks for the time during an outage, so that its end is noticed whatever the others do.
+    /// Asks for the time during an outage, so that its end is noticed if no other part calls.
     Probe,
 }
 
@@ -84,9 +84,9 @@ impl State {
     fn have_all_given_up(&self, now: Instant) -> bool {
         let mut failing = self.failing.iter().zip(0..);
         failing.all(|(failing, part)| {
-            let patience = if part == Part::Pruner as usize { pruner::PATIENCE } else { 1 };
+            let factor = if part == Part::Pruner as usize { pruner::BACKOFF_FACTOR } else { 1 };
             failing.is_none_or(|it| {
-                let wait = BACKOFF.after(it.times, 0.0) * patience + ROUND_TRIP;
+                let wait = BACKOFF.after(it.times, 0.0) * factor + ROUND_TRIP;
                 now.saturating_duration_since(it.last) > wait
             })
         })
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_wake_ups_are_told_once_until_they_are_back() {
+    fn lost_wake_ups_are_reported_once_until_they_are_back() {
         let told = Arc::new(Told::default());
         let observers = Observers::new(vec![Arc::clone(&told) as Arc<dyn Observer>]);
         let outage = Outage::default();

@@ -1,10 +1,10 @@
-//! How fast the jobs of a queue end, and how many to reserve ahead for that.
+//! The pace at which the jobs of a queue end, and the number of jobs to reserve ahead for it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the past counts: after this time a sample weighs a third of what it did.
+/// The memory of the average: after this time the weight of a sample is a third.
 const MEMORY: Duration = Duration::from_millis(20);
 /// A shorter time says too little.
 const SHORTEST_SAMPLE: Duration = Duration::from_millis(1);
@@ -38,7 +38,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// So many jobs have ended until now.
+    /// This many jobs have ended until now.
     pub(super) fn sample(&mut self, ended: u64, now: Instant) {
         let Some((at, before)) = self.last else {
             self.last = Some((now, ended));
@@ -81,7 +81,7 @@ mod tests {
         Reach::new(20 * MS, Duration::ZERO)
     }
 
-    /// So many jobs in each of so many milliseconds.
+    /// This many jobs in each of this many milliseconds.
     fn paced(jobs: u64, millis: u32) -> (Pace, Instant) {
         let (mut pace, start) = (Pace::default(), Instant::now());
         for n in 0..=millis {

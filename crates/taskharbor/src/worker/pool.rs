@@ -88,7 +88,7 @@ struct Passed {
 
 /// How long jobs may wait for a slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct WaitLimits {
     /// While no job of the queue ends.
     pub(super) stalled: Duration,
     /// In any case.
@@ -172,11 +172,11 @@ impl SlotPool {
     }
 
     /// When the jobs that wait have done so for too long, if no job ends until then.
-    pub(super) fn stalls_at(&self, patience: Patience) -> Option<Instant> {
+    pub(super) fn stalls_at(&self, limits: WaitLimits) -> Option<Instant> {
         let state = self.state();
         let (_, arrived) = state.waiting.front()?;
-        let stalls = state.moved_at.unwrap_or(*arrived) + patience.stalled;
-        Some(stalls.min(*arrived + patience.longest))
+        let stalls = state.moved_at.unwrap_or(*arrived) + limits.stalled;
+        Some(stalls.min(*arrived + limits.longest))
     }
 
     /// Takes out all jobs that wait. How fast jobs end is learned anew, so that they are not reserved

@@ -22,7 +22,7 @@ const BATCH: usize = 1_000;
 const OFTEN: Duration = Duration::from_secs(5);
 const RARELY: Duration = Duration::from_secs(30);
 /// Old records do no harm, so after a failure it waits longer than the other loops.
-pub(super) const PATIENCE: u32 = 6;
+pub(super) const BACKOFF_FACTOR: u32 = 6;
 
 pub(super) async fn run(shared: Arc<Shared>) {
     tokio::select! {
@@ -52,7 +52,7 @@ async fn prune(shared: &Shared) {
             }
             Err(_) => {
                 failures = u32::saturating_add(failures, 1);
-                shared.backoff(failures) * PATIENCE
+                shared.backoff(failures) * BACKOFF_FACTOR
             }
         };
         sleep(pause).await;

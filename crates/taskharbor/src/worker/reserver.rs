@@ -20,18 +20,18 @@ use super::{
     outage::Part,
     pace::Reach,
     pool::{Offer, Slot},
+    resolution,
     set_back::ClockWatch,
     settler::Finished,
     shared::{Phase, Shared},
-    verdict,
 };
 use crate::{Event, Operation, ReleaseReason, inflight::Inflight};
 
 /// No more than this is asked of one queue in one call, to bound what a call brings, nor of all.
 const BATCH: usize = 1_000;
 const BATCH_OF_ALL: usize = 10_000;
-/// How long to wait before asking again for what is said to be due and did not come: this long, and
-/// twice as long each time, so many times.
+/// How long to wait before asking again for jobs that are due and were not granted: this long, and
+/// twice as long each time, this many times.
 const BREATH: Duration = Duration::from_millis(1);
 const LONGEST_BREATH: u32 = 6;
 /// How much longer to go without looking where the store sends wake-ups.
@@ -78,7 +78,7 @@ struct Reserver {
     /// When to ask all queues again, with or without a wake-up.
     poll_at: Instant,
     watch: Option<Watch>,
-    /// When to ask for wake-ups again, after so many failures to get them.
+    /// When to ask for wake-ups again, after this many failures to get them.
     watch_again: Instant,
     watch_failures: u32,
     /// The queue that is asked first, if one call cannot ask for all.
@@ -359,7 +359,7 @@ impl Reserver {
         Ok((reserved, clock))
     }
 
-    /// Compares the clock that showed `now` with the store's. By a clock that is ahead, leases are over that
+    /// Compares the clock that showed `now` with the store's. By a clock that is ahead, leases have ended that
     /// are not. One that cannot be compared may be ahead.
     async fn clock_at(&self, now: Timestamp, then: Instant) -> ClockWas {
         match self.shared.sync_clock(&self.shared.driver, Duration::ZERO).await {
@@ -374,7 +374,7 @@ impl Reserver {
         let (shared, now) = (&self.shared, Instant::now());
         let rest = shared.config.lease_for - shared.config.heartbeat;
         let too_soon = shared.now().saturating_add(shared.config.margin());
-        // First of all, so that their leases are kept whatever takes time here.
+        // Before anything that takes time, so that their leases are extended meanwhile.
         let (jobs, mut quarantine) = (shared.registry.insert(jobs, rest, too_soon), Vec::new());
         if jobs.iter().any(|inflight| shared.caution.is_suspect(inflight.job.expirations)) {
             shared.caution.see(now);
@@ -417,14 +417,14 @@ impl Reserver {
 
     /// Releases a job to its old position.
     async fn release(&self, inflight: Arc<Inflight>, why: ReleaseReason) {
-        let finished = Finished::new(inflight, verdict::release(why));
+        let finished = Finished::new(inflight, resolution::release(why));
         let _ = self.shared.outcomes.send(finished).await;
     }
 
     /// Releases a job whose lease ran out before, not to run for a while.
     async fn release_for(&self, inflight: Arc<Inflight>, delay: Duration, why: ReleaseReason) {
         let (job, worker) = (&inflight.job, &self.shared.config.holder);
-        let released = verdict::release_suspect(job, worker, delay, why, self.shared.now());
+        let released = resolution::release_suspect(job, worker, delay, why, self.shared.now());
         let _ = self.shared.outcomes.send(Finished::new(inflight, released)).await;
     }
 
@@ -440,7 +440,7 @@ impl Reserver {
             drop(slot);
             self.release(other, ReleaseReason::KeptApart).await;
         }
-        // Whatever became of them: the store must know before the first one starts.
+        // Other such jobs that have ended must be recorded in the store before the first one starts.
         let is_other = |it: &Arc<Inflight>| {
             it.has_ended()
                 && shared.caution.needs_quarantine(it.job.expirations)

@@ -127,13 +127,14 @@ impl Running {
     /// Stops reserving jobs, gives handlers the grace period to finish, then tells them to stop and
     /// releases their jobs without charging an attempt.
     ///
-    /// It takes at most the grace period (15 s), the time that handlers have to stop when told to
-    /// (5 s), 3 s to record the last outcomes, and 1 s to close connections of the worker's own: 24
-    /// s by default, whatever the handlers do. With [`block_on`](crate::block_on) or
+    /// It takes at most 24 s by default, whatever the handlers do: the grace period (15 s), the time
+    /// that handlers have to stop when told to (5 s), 3 s to record the last outcomes, and 1 s to
+    /// close the worker's own connections. With [`block_on`](crate::block_on) or
     /// `#[taskharbor::main]` the process ends within one second more. [`Event::WorkerStarted`] has
-    /// the sum, 25 s. A handler that
-    /// blocks its thread cannot be stopped. The shutdown does not wait for it, and its job runs
-    /// again when its lease has ended.
+    /// the sum, 25 s.
+    ///
+    /// A handler that blocks its thread cannot be stopped. The shutdown does not wait for it, and
+    /// its job runs again when its lease has ended.
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ impl Running {
         self.ended().await
     }
 
-    /// Ends the grace period of a shutdown that is under way, or shuts down without any.
+    /// Ends the grace period of a running shutdown, or shuts down without one.
     pub fn end_grace(&self) {
         self.shared.advance(Phase::Draining);
         self.shared.advance(Phase::Cancelling);

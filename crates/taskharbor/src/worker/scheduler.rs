@@ -39,7 +39,7 @@ const SPREAD: Duration = Duration::from_millis(100);
 /// schedules that another process has stored at the next look.
 const POLLS: u32 = 30;
 
-/// After so many missed slots the loop yields to other tasks: the slots of a cron expression are found
+/// After this many missed slots the loop yields to other tasks: the slots of a cron expression are found
 /// one by one.
 const TURN_SLOTS: u64 = 1_000;
 

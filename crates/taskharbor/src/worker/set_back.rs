@@ -1,4 +1,4 @@
-//! What a worker does when the store's clock was set back.
+//! The reaction of a worker to a store whose clock was set back.
 //!
 //! The clocks of all handles follow the store, each when it asks for the time. A worker asks every
 //! second while it reserves. Two things go wrong until all have asked. A clock that is still ahead takes
@@ -23,7 +23,7 @@ pub(super) const CLOCK_AGE: Duration = Duration::from_secs(1);
 const PAGE: usize = 1_000;
 const SCANNED: usize = 20_000;
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the store for its time beside the work of a worker.
 pub(super) struct ClockWatch {
@@ -49,7 +49,7 @@ impl ClockWatch {
             let _ = shared.sync_clock(&shared.driver, Duration::ZERO).await;
             if shared.driver.clock_set_back().is_some() {
                 // What fails is done the next time.
-                let _ = tokio::time::timeout(PATIENCE, make_available(&shared)).await;
+                let _ = tokio::time::timeout(CALL_TIMEOUT, make_available(&shared)).await;
             }
         }));
     }

@@ -28,8 +28,8 @@ use tokio::{
 
 use super::{
     outage::Part,
+    resolution::{self, Report, Resolution},
     shared::{Phase, Shared},
-    verdict::{self, Report, Verdict},
 };
 use crate::{Event, LossReason, Operation, header, inflight::Inflight};
 
@@ -38,7 +38,7 @@ const BATCH: usize = 1_000;
 /// A call stops taking outcomes when they reach a quarter of what a call may carry.
 const BATCH_BYTES: usize = Limits::MAX_CALL_BYTES / 4;
 const BATCH_JOBS: usize = Limits::MAX_CALL_JOBS / 4;
-/// So many jobs that were acknowledged in transactions are asked about in one call, which reads
+/// This many jobs that were acknowledged in transactions are asked about in one call, which reads
 /// their outputs.
 const ACKED_AT_ONCE: usize = 100;
 /// How often to step aside for handlers that end at the same time.
@@ -49,32 +49,33 @@ const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// is recorded as a failure; and so often on that, before it is given up.
 const REFUSALS: u32 = 12;
 
-/// A job that has ended, and what is to be recorded.
+/// A job whose execution has ended, and the resolution that is to be recorded.
 #[derive(Debug)]
 pub(super) struct Finished {
     inflight: Arc<Inflight>,
-    verdict: Verdict,
+    resolution: Resolution,
     /// Whether it was sent before without an answer, so that it may have been recorded.
     unanswered: bool,
     /// How often the store has refused a call because of it, or because of one sent with it.
     refused: u32,
     /// How often another transaction was in its way.
-    met: u32,
+    busy_count: u32,
     /// When it may be sent again.
     resume_at: Option<Instant>,
 }
 
 impl Finished {
-    pub(super) fn new(inflight: Arc<Inflight>, verdict: Verdict) -> Self {
+    pub(super) fn new(inflight: Arc<Inflight>, resolution: Resolution) -> Self {
         inflight.end();
-        Self { inflight, verdict, unanswered: false, refused: 0, met: 0, resume_at: None }
+        Self { inflight, resolution, unanswered: false, refused: 0, busy_count: 0, resume_at: None }
     }
 
-    /// It ends as a failure, because the store does not take what became of it.
+    /// The job ends as a failure, because the store refuses its outcome.
     fn dead_letter(&mut self, text: Text, now: Timestamp) {
-        let acked = self.verdict.acked.take();
-        self.verdict = verdict::dead_letter(self.inflight.job.attempts, text.clone(), text, now);
-        self.verdict.acked = acked;
+        let acked = self.resolution.acked.take();
+        self.resolution =
+            resolution::dead_letter(self.inflight.job.attempts, text.clone(), text, now);
+        self.resolution.acked = acked;
     }
 }
 
@@ -122,7 +123,7 @@ impl Settler {
                 return false;
             }
             while let Some(ended) = self.aside.try_join_next() {
-                self.take_aside(ended).await;
+                self.finish_deferred_call(ended).await;
             }
             self.send_aside();
             let left = BATCH.saturating_sub(self.waiting.len());
@@ -160,7 +161,7 @@ impl Settler {
                         return false;
                     }
                 }
-                Some(ended) = self.aside.join_next() => self.take_aside(ended).await,
+                Some(ended) = self.aside.join_next() => self.finish_deferred_call(ended).await,
                 // Outcomes of jobs that the keeper had in flight can go now.
                 () = self.shared.registry.extended() => {}
                 () = pause => {}
@@ -224,16 +225,16 @@ impl Settler {
         }
     }
 
-    async fn take_aside(&mut self, ended: Result<(Batch, Answers), JoinError>) {
+    async fn finish_deferred_call(&mut self, ended: Result<(Batch, Answers), JoinError>) {
         match ended {
             Ok((batch, Ok(answers))) => self.take_answers(batch, answers).await,
             Ok((batch, Err(error @ (DriverError::Invalid(_) | DriverError::Backend(_))))) => {
-                self.single_out(batch, &error);
+                self.retry_individually(batch, &error);
             }
             Ok((batch, Err(_))) => {
                 for (mut finished, _) in batch {
                     finished.unanswered = true;
-                    self.hold_back(finished);
+                    self.defer_busy(finished);
                 }
             }
             Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
@@ -242,10 +243,10 @@ impl Settler {
     }
 
     /// Another transaction is in its way.
-    fn hold_back(&mut self, mut finished: Finished) {
+    fn defer_busy(&mut self, mut finished: Finished) {
         finished.inflight.end_settling();
-        finished.met = finished.met.saturating_add(1);
-        let backoff = self.shared.backoff(finished.met).min(MAX_BACKOFF);
+        finished.busy_count = finished.busy_count.saturating_add(1);
+        let backoff = self.shared.backoff(finished.busy_count).min(MAX_BACKOFF);
         finished.resume_at = Some(Instant::now() + backoff);
         self.held.push(finished);
         // Its lease could not be extended while it was in flight.
@@ -262,7 +263,7 @@ impl Settler {
             Err(error) => {
                 match error {
                     DriverError::Invalid(_) | DriverError::Backend(_) => {
-                        self.single_out(batch, &error);
+                        self.retry_individually(batch, &error);
                     }
                     _ => self.put_back(batch),
                 }
@@ -286,7 +287,7 @@ impl Settler {
 
     /// The store refuses the call as a whole. One outcome may have made it invalid, so each is sent
     /// alone.
-    fn single_out(&mut self, batch: Batch, error: &DriverError) {
+    fn retry_individually(&mut self, batch: Batch, error: &DriverError) {
         let was_alone = batch.len() == 1;
         for (mut finished, _) in batch {
             finished.inflight.end_settling();
@@ -298,7 +299,7 @@ impl Settler {
             } else {
                 finished.refused += 1;
             }
-            if was_alone && !self.give_in(&mut finished) {
+            if was_alone && !self.escalate_refusal(&mut finished) {
                 continue;
             }
             self.waiting.push(finished);
@@ -307,7 +308,7 @@ impl Settler {
 
     /// An outcome that is refused again and again is recorded as a failure; if not even that is
     /// taken it is given up, and the job comes back when its lease ends. `false` if so.
-    fn give_in(&self, finished: &mut Finished) -> bool {
+    fn escalate_refusal(&self, finished: &mut Finished) -> bool {
         if finished.refused > 2 * REFUSALS {
             self.shared.lose(&finished.inflight, &LossReason::Unrecordable);
             self.shared.registry.remove([&finished.inflight]);
@@ -329,22 +330,22 @@ impl Settler {
             match answer {
                 Ok(Settled::Applied | Settled::AlreadyTerminal) => self.tell(&finished),
                 Err(Refusal::Invalid(error)) => {
-                    // No job can end like this, so it ends as what it is: a failure.
+                    // The outcome is invalid for every store, so the job fails.
                     let text = Text::new(error.to_string());
                     finished.dead_letter(text, self.shared.now());
                     finished.inflight.end_settling();
                     finished.refused += 1;
-                    if self.give_in(&mut finished) {
+                    if self.escalate_refusal(&mut finished) {
                         finished.resume_at = None;
                         self.waiting.push(finished);
                     }
                     continue;
                 }
                 Err(Refusal::Busy) => {
-                    self.hold_back(finished);
+                    self.defer_busy(finished);
                     continue;
                 }
-                Err(Refusal::JobNotInflight) if finished.verdict.acked.is_some() => {
+                Err(Refusal::JobNotInflight) if finished.resolution.acked.is_some() => {
                     acked.push(finished);
                     continue;
                 }
@@ -403,7 +404,7 @@ impl Settler {
     /// Reports that the handler completed the job in its own transaction, so that no other outcome
     /// was recorded.
     fn tell_committed(&self, finished: &Finished) {
-        if let Some(acked) = &finished.verdict.acked {
+        if let Some(acked) = &finished.resolution.acked {
             let job = &finished.inflight.job;
             self.shared.tell(&Event::Succeeded { job, took: acked.took });
         }
@@ -411,19 +412,19 @@ impl Settler {
 
     fn tell(&self, finished: &Finished) {
         let job = &finished.inflight.job;
-        if let Some(acked) = &finished.verdict.acked
+        if let Some(acked) = &finished.resolution.acked
             && let Some(error) = &acked.failure
         {
             self.shared.tell(&Event::Failed { job, error, took: acked.took });
         }
-        self.shared.tell(&match &finished.verdict.report {
+        self.shared.tell(&match &finished.resolution.report {
             Report::Succeeded { took } => Event::Succeeded { job, took: *took },
             Report::Retried { run_at } => Event::Retried { job, run_at: *run_at },
             Report::DeadLettered { reason } => Event::DeadLettered { job, reason },
             Report::Released { why } => Event::Released { job, why: *why },
         });
         let is_terminal = matches!(
-            finished.verdict.report,
+            finished.resolution.report,
             Report::Succeeded { .. } | Report::DeadLettered { .. }
         );
         if is_terminal
@@ -455,7 +456,7 @@ fn take_batch(waiting: &mut Vec<Finished>) -> Batch {
             left.push(finished);
             continue;
         };
-        let transition = &finished.verdict.transition;
+        let transition = &finished.resolution.transition;
         bytes += transition.bytes();
         jobs += 1 + transition.expansion_jobs();
         if may_repeat {
@@ -476,7 +477,7 @@ async fn settle(shared: &Shared, request: Settle) -> Answers {
 fn request(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Settle {
     let items = batch.iter().map(|(finished, token)| {
         let id = finished.inflight.job.id.clone();
-        Settlement::new(id, *token, finished.verdict.transition.clone())
+        Settlement::new(id, *token, finished.resolution.transition.clone())
     });
     Settle::new(items.collect(), shared.now())
 }
@@ -485,11 +486,11 @@ fn request(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Settle {
 /// or dead-lettering is answered as such; a repeated retry or release is refused, since the job is
 /// not inflight any more.
 fn was_recorded(finished: &Finished, refusal: &Refusal) -> bool {
-    let lets_go = matches!(
-        finished.verdict.transition,
+    let ends_lease = matches!(
+        finished.resolution.transition,
         Transition::Retry { .. } | Transition::Release { .. }
     );
     let gone =
         matches!(refusal, Refusal::JobNotInflight | Refusal::LeaseMismatch | Refusal::JobNotFound);
-    finished.unanswered && lets_go && gone
+    finished.unanswered && ends_lease && gone
 }

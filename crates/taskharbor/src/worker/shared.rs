@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// How long the store may take to tell its time.
-const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How far a worker is on its way from start to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -223,7 +223,7 @@ impl Shared {
                 self.outage.answered(part, began, &self.observers);
             }
             Err(DriverError::Closed) => self.close(),
-            // Refused for what it asks, which says nothing about the store.
+            // The request was refused, which says nothing about the health of the store.
             Err(DriverError::Invalid(_)) => note.answered(),
             Err(DriverError::Backend(_)) if part == Part::Settler => note.answered(),
             Err(error) => {
@@ -257,7 +257,7 @@ impl Shared {
         driver: &AnyDriver,
         age: Duration,
     ) -> Result<Option<ClockReading>, DriverError> {
-        let call = in_time(CLOCK_PATIENCE, driver.sync_clock(age));
+        let call = in_time(CLOCK_TIMEOUT, driver.sync_clock(age));
         self.observers.call(Operation::StoreTime, 0, call).await
     }
 
@@ -281,7 +281,7 @@ impl Shared {
         }
     }
 
-    /// The time to wait before trying again after so many failures in a row.
+    /// The time to wait before trying again after this many failures in a row.
     pub(super) fn backoff(&self, failures: u32) -> Duration {
         super::outage::BACKOFF.after(failures, self.chance())
     }

@@ -155,7 +155,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     let pulse = home.spawn(pulse(Arc::clone(shared)));
     let leases_pulse = tokio::spawn(leases_pulse(Arc::clone(shared)));
     let recovery = home.spawn(announcer::recover_others(Arc::clone(shared)));
-    // Nothing waits for these two: what they leave undone another worker does, or the next one.
+    // Nothing waits for these two: another worker, or the next one, does the rest of their work.
     let pruner = home.spawn(pruner::run(Arc::clone(shared)));
     let scheduler = home.spawn(scheduler::run(Arc::clone(shared)));
     let ended = tokio::select! {
@@ -252,7 +252,7 @@ async fn stop(shared: &Arc<Shared>, reserver: &mut JoinHandle<()>) {
     let inflight = shared.registry.len();
     let grace = shared.config.grace;
     shared.tell(&Event::ShuttingDown { inflight, grace });
-    // Whatever ends this process from here on, the jobs are not to blame.
+    // If the process is killed from here on, the jobs are not to blame.
     for inflight in shared.registry.all() {
         inflight.set_mark(LeaseMark::Leaving);
     }

@@ -5,17 +5,21 @@ use taskharbor_core::{
     admin::{Change, Configure},
 };
 
-use super::{outage::Part, shared::Shared, verdict::Verdict};
+use super::{outage::Part, resolution::Resolution, shared::Shared};
 use crate::{Event, Operation, inflight::Inflight};
 
-/// Holds the lane of this job, or its queue if it has none, for as long as the verdict says. This comes
+/// Holds the lane of this job, or its queue if it has none, for as long as the resolution says. This comes
 /// before the job is released: otherwise another job of the lane could start in between. If the store
 /// does not do so, the job is released all the same, and the next job that is throttled tries again.
-pub(super) async fn hold(shared: &Shared, inflight: &Inflight, verdict: Verdict) -> Verdict {
-    if let Some(until) = verdict.holds_until {
+pub(super) async fn hold(
+    shared: &Shared,
+    inflight: &Inflight,
+    resolution: Resolution,
+) -> Resolution {
+    if let Some(until) = resolution.holds_until {
         hold_until(shared, inflight, until).await;
     }
-    verdict
+    resolution
 }
 
 async fn hold_until(shared: &Shared, inflight: &Inflight, until: Timestamp) {

@@ -14,7 +14,7 @@ use taskharbor_core::{
     name::Holder,
 };
 
-use super::verdict::{self, Started, Verdict};
+use super::resolution::{self, Resolution, Started};
 
 /// How long such jobs are released by default.
 const WAIT: Duration = Duration::from_secs(600);
@@ -68,21 +68,21 @@ impl From<MissingHandler> for Unreadable {
     }
 }
 
-/// What becomes of a job of a type for which this worker has no handler.
+/// The handling of a job whose type has no handler in this worker.
 pub(crate) fn without_handler(
     worker: &Holder,
     job: &JobView,
     wait: Unreadable,
     now: Timestamp,
-) -> Verdict {
+) -> Resolution {
     let found = format!("worker {worker} has no handler for type {}", job.job_type);
     release(job, wait, now, ReleaseReason::NoHandler, &found, None).unwrap_or_else(|| {
         let reason = Text::new(format!("no handler for job type {:?} is registered", job.job_type));
-        verdict::dead_letter(job.attempts, reason.clone(), reason, now)
+        resolution::dead_letter(job.attempts, reason.clone(), reason, now)
     })
 }
 
-/// The release of a job that this worker cannot run; `None` if its time is over. `found` says what the
+/// The release of a job that this worker cannot run; `None` if its time has ended. `found` says what the
 /// worker found, and `detail` goes into it.
 pub(super) fn release(
     job: &JobView,
@@ -91,7 +91,7 @@ pub(super) fn release(
     reason: ReleaseReason,
     found: &str,
     detail: Option<&Text>,
-) -> Option<Verdict> {
+) -> Option<Resolution> {
     let Unreadable::Wait(wait) = wait else { return None };
     // A time to come is of a store whose clock was ahead.
     let since = job.released.as_ref().and_then(|note| note.unfit_since).unwrap_or(now).min(now);
@@ -101,10 +101,10 @@ pub(super) fn release(
     });
     let detail = detail.map_or_else(String::new, |detail| format!(": {detail}"));
     let note = ReleaseNote::new(reason, format!("{found}{end}{detail}")).unfit_since(Some(since));
-    Some(verdict::release_noted(Some(now.saturating_add(delay)), Started::No, note))
+    Some(resolution::release_noted(Some(now.saturating_add(delay)), Started::No, note))
 }
 
-/// After which delay a job is tried again that no worker could run for so long; `None` if its time is
+/// After which delay a job is tried again that no worker could run for this long; `None` if its time is
 /// over.
 fn delay(waited: Duration, wait: Duration) -> Option<Duration> {
     let rest = wait.checked_sub(waited).filter(|rest| !rest.is_zero())?;

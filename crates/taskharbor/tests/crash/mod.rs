@@ -21,14 +21,14 @@ const STORE: &str = "TASKHARBOR_CRASH_STORE";
 const MEMBERS: u32 = 1_000;
 const WORKERS: usize = 3;
 
-/// Produces twice its number; some fail a first time, some for good.
+/// Produces twice its number; some fail at first, some permanently.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "crash:member", output = u32)]
 struct Member {
     number: u32,
 }
 
-/// Takes what became of each, and produces how many failed and what is wrong with the others.
+/// Takes the outcomes of the members. Its output is how many failed, and the mistakes in the others.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "crash:end", input = Vec<Result<u32, Failure>>, output = (usize, Vec<u32>))]
 struct End;
@@ -49,9 +49,9 @@ async fn member(job: Member, cx: Context) -> JobResult<u32> {
 }
 
 async fn end(job: End, cx: Context) -> JobResult<(usize, Vec<u32>)> {
-    let fates = cx.input(&job)?;
-    let failed = fates.iter().filter(|fate| fate.is_err()).count();
-    let wrong = (0..).zip(&fates).filter(|(n, fate)| match fate {
+    let outcomes = cx.input(&job)?;
+    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    let wrong = (0..).zip(&outcomes).filter(|(n, outcome)| match outcome {
         Ok(value) => *value != 2 * n,
         Err(_) => !fails(*n),
     });
@@ -116,6 +116,6 @@ pub(crate) async fn survives(url: &str) {
     // The members that were done, the join, the finalizer.
     assert_eq!((status.members.done, status.members.dlq), (992, 10));
     assert_eq!(status.members.total(), 1_002);
-    assert!(killed >= 2, "the chord was over before anybody could be killed");
+    assert!(killed >= 2, "the chord was done before two workers were killed");
     assert_eq!(driver.check().await.unwrap(), []);
 }

@@ -20,8 +20,8 @@ use taskharbor_core::{
 use tokio::time::Instant;
 
 use crate::{
-    port::{DONE, LEASE, Port, SECOND, handler, work},
-    unkind::Op,
+    faulty_store::Op,
+    rig::{DONE, LEASE, SECOND, WorkerRig, handler, work},
 };
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -84,7 +84,7 @@ impl Observer for Waiting {
     }
 }
 
-/// A job whose name is a number takes so many milliseconds.
+/// A job whose name is a number takes this many milliseconds.
 fn sleeper() -> Handlers {
     handler(|job, _| async move {
         let millis: u32 = job.name.parse().unwrap();
@@ -96,35 +96,35 @@ fn sleeper() -> Handlers {
 }
 
 /// A store on which every call takes a millisecond.
-fn slow_port() -> Port {
-    let port = Port::new();
-    port.store.takes(MS);
-    port
+fn slow_rig() -> WorkerRig {
+    let rig = WorkerRig::new();
+    rig.store.takes(MS);
+    rig
 }
 
-async fn enqueue(port: &Port, count: usize, millis: u32) -> Vec<JobId> {
+async fn enqueue(rig: &WorkerRig, count: usize, millis: u32) -> Vec<JobId> {
     let jobs = (0..count).map(|_| work(millis.to_string()));
-    let handles = port.client.enqueue_many(jobs).await.unwrap();
+    let handles = rig.client.enqueue_many(jobs).await.unwrap();
     handles.iter().map(|handle| handle.id().clone()).collect()
 }
 
 /// A worker with eight slots.
-fn start(port: &Port, waiting: &Arc<Waiting>, ahead: Duration) -> Running {
-    let worker = port.worker(sleeper()).observer(Arc::clone(waiting)).ahead(ahead);
+fn start(rig: &WorkerRig, waiting: &Arc<Waiting>, ahead: Duration) -> Running {
+    let worker = rig.worker(sleeper()).observer(Arc::clone(waiting)).ahead(ahead);
     worker.build().unwrap().start()
 }
 
 /// How long a worker takes for these jobs, and how many calls reserve them.
 async fn drain(count: usize, millis: u32, ahead: Duration) -> (Duration, usize, Arc<Waiting>) {
-    let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
-    enqueue(&port, count, millis).await;
+    let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
+    enqueue(&rig, count, millis).await;
     let begun = Instant::now();
-    let running = start(&port, &waiting, ahead);
-    port.log.until_count("succeeded", count).await;
+    let running = start(&rig, &waiting, ahead);
+    rig.log.until_count("succeeded", count).await;
     let took = begun.elapsed();
     running.shutdown().await.unwrap();
-    port.check().await;
-    (took, port.store.calls(Op::Reserve), waiting)
+    rig.check().await;
+    (took, rig.store.calls(Op::Reserve), waiting)
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,13 +152,13 @@ async fn handlers_do_not_wait_for_the_store_between_jobs() {
 #[tokio::test(start_paused = true)]
 async fn without_reserving_ahead_a_job_is_reserved_only_when_a_handler_can_start_at_once() {
     for (ahead, crash_limit) in [(Duration::ZERO, 5), (20 * MS, 1)] {
-        let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
-        enqueue(&port, 400, 2).await;
-        let worker = port.worker(sleeper()).observer(Arc::clone(&waiting));
+        let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
+        enqueue(&rig, 400, 2).await;
+        let worker = rig.worker(sleeper()).observer(Arc::clone(&waiting));
         let _running = worker.ahead(ahead).crash_limit(crash_limit).build().unwrap().start();
-        port.log.until_count("succeeded", 400).await;
+        rig.log.until_count("succeeded", 400).await;
         let mut held = 0;
-        for line in port.log.lines() {
+        for line in rig.log.lines() {
             held += i32::from(line.starts_with("reserved"));
             held -= i32::from(line.starts_with("succeeded"));
             // A slot is free as soon as the outcome is with the settler.
@@ -171,16 +171,16 @@ async fn without_reserving_ahead_a_job_is_reserved_only_when_a_handler_can_start
 #[tokio::test(start_paused = true)]
 async fn a_queue_with_a_backlog_does_not_keep_the_wake_ups_of_another_from_being_heard() {
     for ahead in [Duration::ZERO, 20 * MS] {
-        let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
+        let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
         let backlog = 40_000;
-        enqueue(&port, backlog, 0).await;
-        let worker = port.worker(sleeper()).observer(Arc::clone(&waiting)).ahead(ahead);
+        enqueue(&rig, backlog, 0).await;
+        let worker = rig.worker(sleeper()).observer(Arc::clone(&waiting)).ahead(ahead);
         let _running = worker.queue("other", 1).build().unwrap().start();
-        port.log.until_count("succeeded", 400).await;
+        rig.log.until_count("succeeded", 400).await;
         let begun = Instant::now();
-        let other = port.client.enqueue(work("0")).queue("other").await.unwrap();
+        let other = rig.client.enqueue(work("0")).queue("other").await.unwrap();
         other.wait().await.unwrap();
-        assert!(port.log.count("succeeded") < backlog, "the backlog must last");
+        assert!(rig.log.count("succeeded") < backlog, "the backlog must last");
         assert!(begun.elapsed() <= 50 * MS, "{:?} with {ahead:?}", begun.elapsed());
     }
 }
@@ -195,14 +195,14 @@ async fn slow_jobs_are_never_reserved_ahead() {
 #[tokio::test(start_paused = true)]
 async fn a_lone_job_starts_as_soon_as_without() {
     for ahead in [Duration::ZERO, 20 * MS] {
-        let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
-        let _running = start(&port, &waiting, ahead);
+        let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
+        let _running = start(&rig, &waiting, ahead);
         for _ in 0..20 {
             tokio::time::sleep(50 * MS).await;
-            let enqueued = port.now();
-            let id = enqueue(&port, 1, 0).await.remove(0);
-            port.finished(&id).await;
-            let started = port.log.time_of(&format!("started {id}"));
+            let enqueued = rig.now();
+            let id = enqueue(&rig, 1, 0).await.remove(0);
+            rig.finished(&id).await;
+            let started = rig.log.time_of(&format!("started {id}"));
             // A call to enqueue, and one to reserve.
             assert_eq!(started.since(enqueued), 2 * MS, "{ahead:?}");
         }
@@ -211,21 +211,21 @@ async fn a_lone_job_starts_as_soon_as_without() {
 
 #[tokio::test(start_paused = true)]
 async fn jobs_that_do_not_start_in_time_are_released_and_start_elsewhere() {
-    let port = slow_port();
+    let rig = slow_rig();
     let (busy, idle) = (Arc::new(Waiting::default()), Arc::new(Waiting::default()));
-    enqueue(&port, 2_000, 1).await;
-    let long = enqueue(&port, 16, 10_000).await;
-    let _busy = start(&port, &busy, 20 * MS);
-    port.log.until_count("succeeded", 2_000).await;
+    enqueue(&rig, 2_000, 1).await;
+    let long = enqueue(&rig, 16, 10_000).await;
+    let _busy = start(&rig, &busy, 20 * MS);
+    rig.log.until_count("succeeded", 2_000).await;
     // It holds eight that run, and the others were reserved when jobs were short.
     assert_eq!(busy.now(), 8);
-    let _idle = start(&port, &idle, 20 * MS);
-    let begun = port.now();
-    port.log.until_count("released Waited", 8).await;
-    assert!(port.log.time_of("released Waited").since(begun) <= 30 * MS);
+    let _idle = start(&rig, &idle, 20 * MS);
+    let begun = rig.now();
+    rig.log.until_count("released Waited", 8).await;
+    assert!(rig.log.time_of("released Waited").since(begun) <= 30 * MS);
     tokio::time::sleep(SECOND).await;
     for id in &long {
-        let record = port.record(id).await;
+        let record = rig.record(id).await;
         assert_eq!(record.state, State::Inflight);
         let job = record.job;
         // Nothing is charged, and no job is released twice.
@@ -240,10 +240,10 @@ async fn jobs_that_do_not_start_in_time_are_released_and_start_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_shuts_down_releases_what_has_not_started() {
-    let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
-    let ids = enqueue(&port, 3_000, 1).await;
-    let running = start(&port, &waiting, 20 * MS);
-    port.log.until_count("succeeded", 1_000).await;
+    let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
+    let ids = enqueue(&rig, 3_000, 1).await;
+    let running = start(&rig, &waiting, 20 * MS);
+    rig.log.until_count("succeeded", 1_000).await;
     assert!(waiting.now() > 0);
     let begun = Instant::now();
     running.shutdown().await.unwrap();
@@ -252,7 +252,7 @@ async fn a_worker_that_shuts_down_releases_what_has_not_started() {
     assert!(!released.is_empty());
     assert!(released.values().all(|why| why == &[ReleaseReason::Shutdown]));
     for id in &ids {
-        let record = port.record(id).await;
+        let record = rig.record(id).await;
         let is_released = released.contains_key(id);
         assert_eq!((record.job.attempts, record.job.expirations), (0, 0));
         match record.state {
@@ -261,102 +261,102 @@ async fn a_worker_that_shuts_down_releases_what_has_not_started() {
             other => panic!("{other:?}"),
         }
     }
-    port.check().await;
+    rig.check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_leases_of_jobs_that_wait_are_kept_while_outcomes_cannot_be_recorded() {
-    let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
-    let ids = enqueue(&port, 5_000, 1).await;
-    let _running = start(&port, &waiting, 20 * MS);
-    port.log.until_count("succeeded", 1_000).await;
-    port.store.down(&[Op::Settle]);
+    let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
+    let ids = enqueue(&rig, 5_000, 1).await;
+    let _running = start(&rig, &waiting, 20 * MS);
+    rig.log.until_count("succeeded", 1_000).await;
+    rig.store.down(&[Op::Settle]);
     tokio::time::sleep(4 * LEASE).await;
     // Handlers wait with their outcomes, and others wait behind them.
     assert!(waiting.now() > 0);
-    port.store.up();
+    rig.store.up();
     for id in &ids {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         assert_eq!((record.state, record.job.expirations), (State::Done, 0));
     }
-    assert_eq!(port.log.count("lost"), 0);
+    assert_eq!(rig.log.count("lost"), 0);
 }
 
 /// Eight short jobs run on and on, then jobs of 20 ms fill all slots while others wait behind them.
 /// Leases are extended every 5 ms.
-async fn with_waiting(change: impl AsyncFnOnce(&Port, &Waiting)) -> (Port, Arc<Waiting>) {
-    let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
-    enqueue(&port, 1_000, 1).await;
-    enqueue(&port, 100, 20).await;
-    let worker = port.worker(sleeper()).observer(Arc::clone(&waiting));
+async fn with_waiting(change: impl AsyncFnOnce(&WorkerRig, &Waiting)) -> (WorkerRig, Arc<Waiting>) {
+    let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
+    enqueue(&rig, 1_000, 1).await;
+    enqueue(&rig, 100, 20).await;
+    let worker = rig.worker(sleeper()).observer(Arc::clone(&waiting));
     let worker = worker.lease(2 * SECOND).heartbeat(5 * MS);
     let running = worker.build().unwrap().start();
-    port.log.until_count("succeeded", 1_000).await;
+    rig.log.until_count("succeeded", 1_000).await;
     assert!(waiting.now() >= 4, "{}", waiting.now());
-    change(&port, &waiting).await;
+    change(&rig, &waiting).await;
     tokio::time::sleep(200 * MS).await;
     running.shutdown().await.unwrap();
-    (port, waiting)
+    (rig, waiting)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_cancelled_while_it_waits_does_not_start() {
     let cancelled = Mutex::new(Vec::new());
-    let (port, _) = with_waiting(async |port, waiting| {
-        let request = Manage::new(waiting.ids(), Action::Cancel, port.now());
-        port.store.store.manage(request).await.unwrap();
+    let (rig, _) = with_waiting(async |rig, waiting| {
+        let request = Manage::new(waiting.ids(), Action::Cancel, rig.now());
+        rig.store.store.manage(request).await.unwrap();
         *cancelled.lock().unwrap() = waiting.ids();
     })
     .await;
     let cancelled = cancelled.into_inner().unwrap();
     assert!(cancelled.len() >= 4);
     for id in cancelled {
-        assert_eq!(port.state(&id).await, State::Cancelled);
-        assert_eq!(port.log.count(&format!("started {id}")), 0);
-        assert_eq!(port.log.count(&format!("released CancelRequested {id}")), 1);
+        assert_eq!(rig.state(&id).await, State::Cancelled);
+        assert_eq!(rig.log.count(&format!("started {id}")), 0);
+        assert_eq!(rig.log.count(&format!("released CancelRequested {id}")), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_lost_while_it_waits_does_not_start() {
     let lost = Mutex::new(Vec::new());
-    let (port, _) = with_waiting(async |port, waiting| {
+    let (rig, _) = with_waiting(async |rig, waiting| {
         *lost.lock().unwrap() = waiting.ids();
         let demands = vec![Demand::new(QueueName::new("default").unwrap(), 1_000)];
-        let (thief, later) = (Holder::new("thief").unwrap(), port.now().saturating_add(LEASE));
+        let (thief, later) = (Holder::new("thief").unwrap(), rig.now().saturating_add(LEASE));
         let stolen = Reserve::new(demands, thief, later, 100 * LEASE);
-        assert!(port.store.store.reserve(stolen).await.unwrap().jobs.len() >= 12);
+        assert!(rig.store.store.reserve(stolen).await.unwrap().jobs.len() >= 12);
     })
     .await;
     let lost = lost.into_inner().unwrap();
     assert!(lost.len() >= 4);
     for id in lost {
-        assert_eq!(port.record(&id).await.held.unwrap().holder.as_str(), "thief");
-        assert_eq!(port.log.count(&format!("lost {id}")), 1);
-        assert_eq!(port.log.count(&format!("started {id}")), 0);
+        assert_eq!(rig.record(&id).await.held.unwrap().holder.as_str(), "thief");
+        assert_eq!(rig.log.count(&format!("lost {id}")), 1);
+        assert_eq!(rig.log.count(&format!("started {id}")), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_reaches_jobs_that_wait_within_20_ms() {
-    let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
-    enqueue(&port, 3_000, 1).await;
-    let _running = start(&port, &waiting, 20 * MS);
-    port.log.until_count("succeeded", 1_000).await;
+    let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
+    enqueue(&rig, 3_000, 1).await;
+    let _running = start(&rig, &waiting, 20 * MS);
+    rig.log.until_count("succeeded", 1_000).await;
     assert!(waiting.now() > 0);
-    port.driver.pause(QueueName::new("default").unwrap(), port.now()).await.unwrap();
+    rig.driver.pause(QueueName::new("default").unwrap(), rig.now()).await.unwrap();
     tokio::time::sleep(20 * MS).await;
-    let started = port.log.count("started");
+    let started = rig.log.count("started");
     assert!(started < 3_000);
     tokio::time::sleep(SECOND).await;
-    assert_eq!(port.log.count("started"), started);
-    assert_eq!((waiting.now(), port.log.count("succeeded")), (0, started));
+    assert_eq!(rig.log.count("started"), started);
+    assert_eq!((waiting.now(), rig.log.count("succeeded")), (0, started));
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_the_queues_that_a_wake_up_names_are_asked() {
-    let port = slow_port();
-    let mut worker = port.worker(sleeper()).queue("empty", 4);
+    let rig = slow_rig();
+    let mut worker = rig.worker(sleeper()).queue("empty", 4);
     for n in 0..10 {
         worker = worker.queue(format!("q{n}"), 4);
     }
@@ -364,20 +364,20 @@ async fn only_the_queues_that_a_wake_up_names_are_asked() {
     tokio::time::sleep(SECOND).await;
     let asked = || -> Vec<Vec<String>> {
         let names = |call: Vec<(QueueName, usize)>| call.into_iter().map(|it| it.0.to_string());
-        port.store.demands().into_iter().map(|call| names(call).collect()).collect()
+        rig.store.demands().into_iter().map(|call| names(call).collect()).collect()
     };
     assert_eq!(asked().concat().len(), 12, "each once");
     for queue in ["q3", "default"] {
         let options = Options::new().queue(queue);
-        let job = port.client.enqueue(work("0")).options(options).await.unwrap();
-        port.finished(job.id()).await;
+        let job = rig.client.enqueue(work("0")).options(options).await.unwrap();
+        rig.finished(job.id()).await;
         tokio::time::sleep(SECOND).await;
         assert_eq!(asked(), [[queue]]);
     }
     // So it is for a job that falls due: the queue is asked when the job comes, and when it is due.
     let options = Options::new().queue("q5");
-    let job = port.client.enqueue(work("0")).options(options).delay(3 * SECOND).await.unwrap();
-    port.finished(job.id()).await;
+    let job = rig.client.enqueue(work("0")).options(options).delay(3 * SECOND).await.unwrap();
+    rig.finished(job.id()).await;
     assert!(asked().iter().all(|call| call == &["q5"]));
     // Without any wake-up all are asked.
     tokio::time::sleep(31 * SECOND).await;

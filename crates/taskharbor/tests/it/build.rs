@@ -1,4 +1,4 @@
-//! What cannot work is refused when it is built, with an error that says what to do.
+//! `build()` refuses settings that cannot work, with advice.
 
 use std::{
     error::Error,
@@ -141,7 +141,7 @@ fn a_queue_without_a_visible_name_is_refused() {
 }
 
 #[test]
-fn a_queue_that_nobody_or_everybody_would_serve_is_refused() {
+fn a_queue_without_slots_or_with_too_many_is_refused() {
     for n in [0, 50_001, usize::MAX] {
         let says = format!("the concurrency of queue \"default\" is {n}: choose 1 to 50000");
         let error = refused(good().queue("default", n), &[&says]);
@@ -309,7 +309,7 @@ async fn each_connection_to_memory_is_a_store_of_its_own() {
     assert!(other.enqueue(Sort).idempotency_key("k").await.unwrap().is_new());
 }
 
-/// What a future answers that needs nobody to wake it, outside any runtime.
+/// The output of a future that is ready at its first poll, outside any runtime.
 pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut std::task::Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

@@ -15,7 +15,7 @@ mod wait;
 use serde::{Deserialize, Serialize};
 use taskharbor::{Context, Handlers, Job, JobError, JobResult, testing::Harbor};
 
-/// Adds up. Numbers that are too large together are a failure for good.
+/// Adds up. A sum that is too large is a permanent failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Job)]
 #[job(type = "sum", output = u64)]
 struct Sum {
@@ -31,7 +31,7 @@ async fn add_up(job: Sum, _: Context) -> JobResult<u64> {
     total.ok_or_else(|| JobError::unrecoverable("the sum is too large"))
 }
 
-/// Carries so many bytes, and produces nothing.
+/// Carries this many bytes, and produces nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Job)]
 #[job(type = "carry")]
 struct Carry {

@@ -116,7 +116,7 @@ async fn a_message_pack_client_reads_what_was_written_as_json() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn flows_and_what_jobs_grow_into_are_written_as_their_client_writes() {
+async fn flows_and_expansions_are_written_as_their_client_writes() {
     let harbor = harbor();
     let packing = client(harbor.driver(), MessagePack);
     let flow = packing.start(Flow::first(text()).then(Most)).await.unwrap();
@@ -230,13 +230,13 @@ async fn a_payload_that_is_not_the_job_is_dead_lettered_by_the_name_of_its_type(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_raw_handler_gets_any_bytes_whatever_the_codec() {
+async fn a_raw_handler_gets_any_bytes_under_every_codec() {
     async fn turn_around(payload: Blob, _: Context) -> JobResult<Option<Blob>> {
         let turned: Vec<u8> = payload.iter().rev().copied().collect();
         Ok((!turned.is_empty()).then(|| turned.into()))
     }
     let harbor = Harbor::new(Handlers::new().on_raw("turn", turn_around));
-    for codec in ["json", "messagepack", "nobody knows it"] {
+    for codec in ["json", "messagepack", "unknown codec"] {
         for bytes in [&[0xff, 0x00, 0x01][..], b"{", b""] {
             let raw = harbor.client().enqueue_raw("turn", bytes).codec(codec).await.unwrap();
             let output = raw.wait_raw().await.unwrap();

@@ -1,19 +1,19 @@
-//! What a handler knows, and what it can say.
+//! The information in a handler's context, and the calls that it offers.
 
 use std::sync::Arc;
 
 use taskharbor::{Admin, CancelReason, Handlers, Outcome, State};
 use taskharbor_core::admin::{Action, Manage};
 
-use crate::port::{DONE, Port, SECOND, Work, handler, work};
+use crate::rig::{DONE, SECOND, Work, WorkerRig, handler, work};
 
 #[tokio::test(start_paused = true)]
 async fn the_context_tells_everything_about_the_execution() {
     struct App(&'static str);
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).timeout(60 * SECOND).header("tenant", "acme");
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).timeout(60 * SECOND).header("tenant", "acme");
     let handle = handle.priority(3).idempotency_key("k").await.unwrap();
-    let (id, created_at) = (handle.id().clone(), port.now());
+    let (id, created_at) = (handle.id().clone(), rig.now());
     tokio::time::sleep(SECOND).await;
     let handlers = Handlers::new().on(move |job: Work, cx: taskharbor::Context<App>| {
         let id = id.clone();
@@ -34,16 +34,16 @@ async fn the_context_tells_everything_about_the_execution() {
             taskharbor::JobResult::Ok(5)
         }
     });
-    let run = port.worker(handlers.with_state(App("state")));
+    let run = rig.worker(handlers.with_state(App("state")));
     let _running = run.build().unwrap().start();
     assert_eq!(handle.wait().await.unwrap(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn progress_is_stored_with_the_next_heartbeat() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, cx| async move {
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    let run = rig.worker(handler(|_, cx| async move {
         cx.progress("1 of 2");
         cx.progress("half");
         tokio::time::sleep(15 * SECOND).await;
@@ -53,22 +53,22 @@ async fn progress_is_stored_with_the_next_heartbeat() {
     }));
     let _running = run.build().unwrap().start();
     for (beats, text) in [(1, "half"), (2, "nearly"), (3, "nearly")] {
-        port.log.until_count("extended", beats).await;
-        assert_eq!(port.record(&id).await.progress.unwrap().as_str(), text);
+        rig.log.until_count("extended", beats).await;
+        assert_eq!(rig.record(&id).await.progress.unwrap().as_str(), text);
     }
 }
 
-async fn cancel(port: &Port, id: &taskharbor::JobId) {
-    let request = Manage::new(vec![id.clone()], Action::Cancel, port.now());
-    port.driver.manage(request).await.unwrap().pop().unwrap().unwrap();
+async fn cancel(rig: &WorkerRig, id: &taskharbor::JobId) {
+    let request = Manage::new(vec![id.clone()], Action::Cancel, rig.now());
+    rig.driver.manage(request).await.unwrap().pop().unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_job_is_told_and_ends_as_cancelled() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    let log = Arc::clone(&port.log);
-    let run = port.worker(handler(move |_, cx| {
+async fn the_handler_of_a_cancelled_job_learns_it_and_the_job_ends_as_cancelled() {
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    let log = Arc::clone(&rig.log);
+    let run = rig.worker(handler(move |_, cx| {
         let log = Arc::clone(&log);
         async move {
             assert_eq!(cx.cancelled().await, CancelReason::Requested);
@@ -77,38 +77,38 @@ async fn a_cancelled_job_is_told_and_ends_as_cancelled() {
         }
     }));
     let _running = run.build().unwrap().start();
-    port.log.until("started").await;
-    cancel(&port, &id).await;
-    let record = port.finished(&id).await;
+    rig.log.until("started").await;
+    cancel(&rig, &id).await;
+    let record = rig.finished(&id).await;
     assert_eq!((record.state, record.job.attempts), (State::Cancelled, 0));
-    assert_eq!((port.log.count("told"), port.log.count("released CancelRequested")), (1, 1));
+    assert_eq!((rig.log.count("told"), rig.log.count("released CancelRequested")), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_finishes_although_it_was_cancelled_is_done() {
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).await.unwrap();
-    let run = port.worker(handler(|_, cx| async move {
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).await.unwrap();
+    let run = rig.worker(handler(|_, cx| async move {
         cx.cancelled().await;
         tokio::time::sleep(SECOND).await;
         Ok(Outcome::Done(1))
     }));
     let _running = run.build().unwrap().start();
-    port.log.until("started").await;
-    cancel(&port, handle.id()).await;
+    rig.log.until("started").await;
+    cancel(&rig, handle.id()).await;
     assert_eq!(handle.wait().await.unwrap(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_job_that_does_not_listen_is_stopped_in_bounded_time() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, _| std::future::pending()));
-    let start = port.now();
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    let run = rig.worker(handler(|_, _| std::future::pending()));
+    let start = rig.now();
     let _running = run.build().unwrap().start();
-    port.log.until("started").await;
-    cancel(&port, &id).await;
-    let record = port.finished(&id).await;
+    rig.log.until("started").await;
+    cancel(&rig, &id).await;
+    let record = rig.finished(&id).await;
     assert_eq!(record.state, State::Cancelled);
     // Told with the heartbeat after ten seconds, stopped five seconds later.
     assert_eq!(record.finished_at.unwrap().since(start), 15 * SECOND);
@@ -116,8 +116,8 @@ async fn a_cancelled_job_that_does_not_listen_is_stopped_in_bounded_time() {
 
 #[tokio::test(start_paused = true)]
 async fn blocking_work_runs_beside_the_handlers() {
-    let port = Port::new();
-    let run = port.worker(handler(|job, cx| async move {
+    let rig = WorkerRig::new();
+    let run = rig.worker(handler(|job, cx| async move {
         let call = cx.clone();
         let number = taskharbor::blocking(move || {
             assert_ne!(job.name, "panic", "in a thread");
@@ -128,8 +128,8 @@ async fn blocking_work_runs_beside_the_handlers() {
     let _running = run.build().unwrap().start();
     for (name, expected) in [("ok", None), ("fail", Some("in vain")), ("panic", Some("panicked: "))]
     {
-        let handle = port.client.enqueue(work(name)).max_attempts(1).await.unwrap();
-        let record = port.finished(handle.id()).await;
+        let handle = rig.client.enqueue(work(name)).max_attempts(1).await.unwrap();
+        let record = rig.finished(handle.id()).await;
         match expected {
             None => assert_eq!(record.state, State::Done),
             Some(text) => {
@@ -141,20 +141,20 @@ async fn blocking_work_runs_beside_the_handlers() {
 
 #[tokio::test(start_paused = true)]
 async fn timeout_and_max_attempts_are_the_jobs_own_or_else_the_workers() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
-    let run = port.worker(handler(move |job, cx| {
+    let run = rig.worker(handler(move |job, cx| {
         tell.lock().unwrap().push((job.name, cx.max_attempts(), cx.timeout(), cx.run_at()));
         async { DONE }
     }));
     let retry = taskharbor::Exponential::new().max_attempts(4);
     let _running = run.retry(retry).timeout(9 * SECOND).build().unwrap().start();
-    let run_at = port.now().saturating_add(5 * SECOND);
-    let own = port.client.enqueue(work("own")).max_attempts(2).timeout(3 * SECOND).run_at(run_at);
+    let run_at = rig.now().saturating_add(5 * SECOND);
+    let own = rig.client.enqueue(work("own")).max_attempts(2).timeout(3 * SECOND).run_at(run_at);
     let own = own.await.unwrap();
-    port.enqueue("other").await;
-    port.finished(own.id()).await;
+    rig.enqueue("other").await;
+    rig.finished(own.id()).await;
     let expected = [
         ("other".to_owned(), 4, Some(9 * SECOND), None),
         ("own".to_owned(), 2, Some(3 * SECOND), Some(run_at)),

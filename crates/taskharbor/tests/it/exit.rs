@@ -11,12 +11,12 @@ use std::{
 use taskharbor::{AnyDriver, Client, Context, Handlers, JobResult, Worker, WorkerError};
 use taskharbor_memory::MemoryDriver;
 
-use crate::port::{Work, work};
+use crate::rig::{Work, work};
 
 /// Says to the process of a test that it is the program.
 const PROGRAM: &str = "TASKHARBOR_TEST_EXIT";
 /// Long after this a process that is still there is taken for one that stays for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 async fn blocks(_: Work, _: Context) -> JobResult<u64> {
     println!("blocked");
@@ -71,7 +71,7 @@ fn start(program: &str) -> Child {
 fn ended(mut child: Child) -> Option<ExitStatus> {
     let (pid, (told, end)) = (child.id().to_string(), mpsc::channel());
     std::thread::spawn(move || told.send(child.wait().unwrap()));
-    let status = end.recv_timeout(PATIENCE).ok();
+    let status = end.recv_timeout(WAIT_LIMIT).ok();
     if status.is_none() {
         Command::new("kill").args(["-KILL", &pid]).status().unwrap();
     }

@@ -4,7 +4,7 @@ mod algebra;
 mod callback;
 mod each;
 mod expansion;
-mod fate;
+mod gathered_outcome;
 mod graph;
 mod handle;
 mod json;
@@ -19,7 +19,7 @@ use taskharbor::{
     Context, Failure, Flow, Handlers, Job, JobError, JobRecord, JobResult, testing::Harbor,
 };
 
-/// Produces this number; a negative one is a failure for good.
+/// Produces this number; a negative one is a permanent failure.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "give", output = i64)]
 struct Give(i64);
@@ -34,7 +34,7 @@ struct Add(i64);
 #[job(type = "write", input = Vec<i64>, output = String)]
 struct Write;
 
-/// Takes whatever it is told to, as JSON, and produces it as a text.
+/// Takes any input, as JSON, and produces it as a text.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "echo", input = Vec<Vec<i64>>, output = String)]
 struct Echo;
@@ -44,7 +44,7 @@ struct Echo;
 #[job(type = "pair", input = (i64, String), output = String)]
 struct Pair;
 
-/// Takes what became of each.
+/// Takes the outcomes of the members.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "judge", input = Vec<Result<i64, Failure>>, output = String)]
 struct Judge;
@@ -79,8 +79,8 @@ async fn pair(job: Pair, cx: Context) -> JobResult<String> {
 }
 
 async fn judge(job: Judge, cx: Context) -> JobResult<String> {
-    let fates = cx.input(&job)?;
-    let texts = fates.into_iter().map(|fate| match fate {
+    let outcomes = cx.input(&job)?;
+    let texts = outcomes.into_iter().map(|outcome| match outcome {
         Ok(number) => number.to_string(),
         Err(failure) => failure.to_string(),
     });

@@ -1,4 +1,4 @@
-//! Whether a worker consumes jobs, as it says itself.
+//! The health of a worker: the check whether it consumes jobs.
 
 use taskharbor::{
     Context, DeclaredLimits, Flow, Health, HealthProblem, Job, JobResult, QueueLimits, Running,
@@ -6,8 +6,8 @@ use taskharbor::{
 };
 
 use crate::{
-    port::{DONE, Port, SECOND, handler, work},
-    unkind::{Fault, Op},
+    faulty_store::{Fault, Op},
+    rig::{DONE, SECOND, WorkerRig, handler, work},
 };
 
 fn handlers() -> taskharbor::Handlers {
@@ -19,7 +19,7 @@ fn handlers() -> taskharbor::Handlers {
     })
 }
 
-/// Looks every second until the health is as wanted; fails after so many.
+/// Looks every second until the health is as wanted; fails after this many.
 async fn until(running: &Running, seconds: u32, wanted: impl Fn(&Health) -> bool) {
     for _ in 0..=seconds {
         if wanted(&running.health()) {
@@ -32,14 +32,14 @@ async fn until(running: &Running, seconds: u32, wanted: impl Fn(&Health) -> bool
 
 /// Makes calls of one kind hang: the worker is not ready within 45 s, and ready again after.
 async fn wedged(op: Op, is_expected: impl Fn(&HealthProblem) -> bool) {
-    let port = Port::new();
-    let running = port.worker(handlers()).build().unwrap().start();
-    port.enqueue("long").await;
-    port.log.until("started").await;
+    let rig = WorkerRig::new();
+    let running = rig.worker(handlers()).build().unwrap().start();
+    rig.enqueue("long").await;
+    rig.log.until("started").await;
     assert!(running.health().is_ready(), "{}", running.health());
-    port.store.next(op, [Fault::Hang, Fault::Hang, Fault::Hang]);
+    rig.store.next(op, [Fault::Hang, Fault::Hang, Fault::Hang]);
     for _ in 0..4 {
-        port.enqueue("short").await;
+        rig.enqueue("short").await;
     }
     until(&running, 45, |health| health.problems.iter().any(&is_expected)).await;
     let health = running.health();
@@ -51,83 +51,83 @@ async fn wedged(op: Op, is_expected: impl Fn(&HealthProblem) -> bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reserver_that_hangs_is_told_of_and_forgotten() {
+async fn a_reserver_that_hangs_is_reported_until_it_recovers() {
     wedged(Op::Reserve, |it| matches!(it, HealthProblem::Reserving(_))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settler_that_hangs_is_told_of_and_forgotten() {
+async fn a_settler_that_hangs_is_reported_until_it_recovers() {
     wedged(Op::Settle, |it| matches!(it, HealthProblem::Settling(_))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_keeper_that_hangs_is_told_of_and_forgotten() {
+async fn a_keeper_that_hangs_is_reported_until_it_recovers() {
     wedged(Op::Extend, |it| matches!(it, HealthProblem::ExtendingLeases(_))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_is_never_read_is_told_of_and_forgotten() {
+async fn an_input_that_cannot_be_read_is_reported_until_it_can() {
     #[derive(serde::Serialize, serde::Deserialize, Job)]
     #[job(type = "after", input = u64, output = u64)]
     struct After {}
     async fn after(job: After, cx: Context) -> JobResult<u64> {
         Ok(cx.input(&job)? + 1)
     }
-    let port = Port::new();
-    let running = port.worker(handlers().on(after)).build().unwrap().start();
+    let rig = WorkerRig::new();
+    let running = rig.worker(handlers().on(after)).build().unwrap().start();
     // The slot is taken, but nothing runs in it.
-    port.store.next(Op::Outputs, [Fault::Hang, Fault::Hang]);
+    rig.store.next(Op::Outputs, [Fault::Hang, Fault::Hang]);
     let flow = Flow::first(work("short")).then(After {});
-    let handle = port.client.start(flow).await.unwrap();
+    let handle = rig.client.start(flow).await.unwrap();
     let is_expected = |it: &HealthProblem| matches!(it, HealthProblem::ReadingInputs(_));
     until(&running, 45, |health| health.problems.iter().any(is_expected)).await;
     let health = running.health();
     assert!(!health.is_ready() && health.is_live() && health.busy == 1, "{health}");
-    assert_eq!(port.finished(handle.id()).await.state, State::Done);
+    assert_eq!(rig.finished(handle.id()).await.state, State::Done);
     assert!(running.health().is_ready(), "{}", running.health());
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_that_are_never_declared_are_told_of_and_forgotten() {
-    let port = Port::new();
-    port.store.next(Op::Configure, [Fault::Hang, Fault::Hang]);
+async fn limits_that_cannot_be_declared_are_reported_until_they_can() {
+    let rig = WorkerRig::new();
+    rig.store.next(Op::Configure, [Fault::Hang, Fault::Hang]);
     let mut limits = QueueLimits::new();
     limits.inflight = Some(3);
     let declared = DeclaredLimits::owned_by("billing").queue("default", limits);
-    let running = port.worker(handlers()).limits(declared).build().unwrap().start();
-    let id = port.enqueue("short").await;
+    let running = rig.worker(handlers()).limits(declared).build().unwrap().start();
+    let id = rig.enqueue("short").await;
     until(&running, 1, Health::is_ready).await;
     let is_expected = |it: &HealthProblem| matches!(it, HealthProblem::DeclaringLimits(_));
     until(&running, 45, |health| health.problems.iter().any(is_expected)).await;
-    assert!(running.health().is_live() && port.state(&id).await == State::Ready);
-    port.finished(&id).await;
+    assert!(running.health().is_live() && rig.state(&id).await == State::Ready);
+    rig.finished(&id).await;
     assert!(running.health().is_ready(), "{}", running.health());
 }
 
 /// Nothing about jobs depends on announcements.
 #[tokio::test(start_paused = true)]
 async fn an_announcer_that_hangs_leaves_the_worker_ready() {
-    let port = Port::new();
-    port.store.next(Op::Announce, [Fault::Hang; 20]);
-    let worker = port.worker(handlers()).announce_every(10 * SECOND);
+    let rig = WorkerRig::new();
+    rig.store.next(Op::Announce, [Fault::Hang; 20]);
+    let worker = rig.worker(handlers()).announce_every(10 * SECOND);
     let running = worker.build().unwrap().start();
     for _ in 0..100 {
         tokio::time::sleep(SECOND).await;
-        let id = port.enqueue("short").await;
-        port.finished(&id).await;
+        let id = rig.enqueue("short").await;
+        rig.finished(&id).await;
         assert!(running.health().is_ready(), "{}", running.health());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_worker_and_an_idle_one_are_healthy() {
-    let port = Port::new();
-    let running = port.worker(handlers()).build().unwrap().start();
+    let rig = WorkerRig::new();
+    let running = rig.worker(handlers()).build().unwrap().start();
     for busy in [0, 8] {
         for _ in 0..busy {
-            port.enqueue("long").await;
+            rig.enqueue("long").await;
         }
-        port.enqueue(if busy > 0 { "waits" } else { "short" }).await;
+        rig.enqueue(if busy > 0 { "waits" } else { "short" }).await;
         for _ in 0..30 {
             tokio::time::sleep(60 * SECOND).await;
             let health = running.health();
@@ -139,11 +139,11 @@ async fn a_full_worker_and_an_idle_one_are_healthy() {
 
 #[tokio::test(start_paused = true)]
 async fn health_knows_the_phase() {
-    let port = Port::new();
-    port.store.down(&[Op::Time]);
-    let running = port.worker(handlers()).build().unwrap().start();
+    let rig = WorkerRig::new();
+    rig.store.down(&[Op::Time]);
+    let running = rig.worker(handlers()).build().unwrap().start();
     tokio::time::sleep(SECOND).await;
-    port.store.up();
+    rig.store.up();
     until(&running, 45, Health::is_ready).await;
     running.quiet();
     let health = running.health();

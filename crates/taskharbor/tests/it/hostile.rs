@@ -2,13 +2,13 @@
 
 mod context;
 mod end;
+mod interference;
 mod judge;
 mod lease;
 mod limit;
 mod outcome;
 mod own_doing;
 mod simulation;
-mod twisted;
 
 use std::{
     collections::HashSet,
@@ -33,7 +33,7 @@ use taskharbor_core::{
 use taskharbor_memory::MemoryDriver;
 use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
 
-use crate::port::{DONE, LEASE, Port, SECOND, Work, handler, work};
-use crate::unkind::{Fault, Op, Unkind};
+use crate::faulty_store::{Fault, FaultyStore, Op};
+use crate::rig::{DONE, LEASE, SECOND, Work, WorkerRig, handler, work};
 
-use twisted::*;
+use interference::*;

@@ -1,4 +1,4 @@
-//! What a worker with nothing to do costs its store, with wake-ups and without.
+//! The calls of an idle worker to its store, with wake-ups and without.
 
 use std::sync::{
     Arc,
@@ -9,19 +9,19 @@ use taskharbor::{Event, Operation, Schedule};
 use taskharbor_core::driver::WakeHub;
 
 use crate::{
-    port::{DONE, Port, SECOND, handler},
-    unkind::{Hints, Op},
+    faulty_store::{Op, WakeUpSource},
+    rig::{DONE, SECOND, WorkerRig, handler},
 };
 
 const TEN_MINUTES: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// How often each operation is called in ten minutes without a job.
-async fn idle_calls(hints: Hints) -> Vec<(Op, usize)> {
-    let port = Port::new();
-    port.store.hints_from(hints);
-    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+async fn idle_calls(wake_ups: WakeUpSource) -> Vec<(Op, usize)> {
+    let rig = WorkerRig::new();
+    rig.store.wake_ups_from(wake_ups);
+    let _running = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     tokio::time::sleep(TEN_MINUTES).await;
-    Op::ALL.map(|op| (op, port.store.calls(op))).into_iter().filter(|it| it.1 > 0).collect()
+    Op::ALL.map(|op| (op, rig.store.calls(op))).into_iter().filter(|it| it.1 > 0).collect()
 }
 
 fn count(calls: &[(Op, usize)], of: Op) -> usize {
@@ -29,8 +29,8 @@ fn count(calls: &[(Op, usize)], of: Op) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_hints_an_idle_worker_calls_its_store_a_few_times_a_minute() {
-    let calls = idle_calls(Hints::Store).await;
+async fn with_wake_ups_an_idle_worker_calls_its_store_a_few_times_a_minute() {
+    let calls = idle_calls(WakeUpSource::Store).await;
     let ops: Vec<Op> = calls.iter().map(|(op, _)| *op).collect();
     assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune, Op::Due]);
     assert_eq!(count(&calls, Op::Watch), 1);
@@ -41,8 +41,8 @@ async fn with_hints_an_idle_worker_calls_its_store_a_few_times_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_hints_an_idle_worker_looks_about_once_a_second() {
-    let calls = idle_calls(Hints::Nowhere).await;
+async fn without_wake_ups_an_idle_worker_polls_about_once_a_second() {
+    let calls = idle_calls(WakeUpSource::Nowhere).await;
     let ops: Vec<Op> = calls.iter().map(|(op, _)| *op).collect();
     assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune, Op::Due]);
     assert_eq!(count(&calls, Op::Watch), 1);
@@ -51,11 +51,13 @@ async fn without_hints_an_idle_worker_looks_about_once_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_asks_for_schedules_at_most_five_times_in_two_minutes() {
-    for (hints, schedules) in [(Hints::Store, 0), (Hints::Nowhere, 0), (Hints::Store, 1_000)] {
-        let port = Port::new();
-        port.store.hints_from(hints);
+    for (wake_ups, schedules) in
+        [(WakeUpSource::Store, 0), (WakeUpSource::Nowhere, 0), (WakeUpSource::Store, 1_000)]
+    {
+        let rig = WorkerRig::new();
+        rig.store.wake_ups_from(wake_ups);
         let yearly = |n: usize| Schedule::cron(format!("s{n}"), "@yearly").raw("digest", b"{}");
-        port.client.schedules().put_many((0..schedules).map(yearly)).await.unwrap();
+        rig.client.schedules().put_many((0..schedules).map(yearly)).await.unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
         let asking = Arc::clone(&asked);
         let count = move |event: &Event<'_>| {
@@ -63,7 +65,7 @@ async fn a_worker_asks_for_schedules_at_most_five_times_in_two_minutes() {
                 asking.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let worker = port.worker(handler(|_, _| async { DONE })).observer(count);
+        let worker = rig.worker(handler(|_, _| async { DONE })).observer(count);
         let _running = worker.build().unwrap().start();
         tokio::time::sleep(3_600 * SECOND).await;
         let asked = asked.load(Ordering::Relaxed);
@@ -72,12 +74,12 @@ async fn a_worker_asks_for_schedules_at_most_five_times_in_two_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_polls_while_hints_do_not_reach_it() {
-    let port = Port::new();
+async fn a_worker_polls_while_wake_ups_do_not_reach_it() {
+    let rig = WorkerRig::new();
     let hub = WakeHub::new();
-    port.store.hints_from(Hints::Hub(hub.clone()));
-    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
-    let looks = || port.store.calls(Op::Reserve);
+    rig.store.wake_ups_from(WakeUpSource::Hub(hub.clone()));
+    let _running = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let looks = || rig.store.calls(Op::Reserve);
     tokio::time::sleep(300 * SECOND).await;
     let with_hints = looks();
     assert!((10..=15).contains(&with_hints), "{with_hints} in five minutes");
@@ -86,16 +88,16 @@ async fn a_worker_polls_while_hints_do_not_reach_it() {
     hub.set_reaching(false);
     tokio::time::sleep(SECOND / 10).await;
     assert_eq!(looks(), with_hints + 1);
-    let enqueued = port.now();
-    let id = port.enqueue("a").await;
-    let started = port.finished(&id).await.started_at.unwrap();
+    let enqueued = rig.now();
+    let id = rig.enqueue("a").await;
+    let started = rig.finished(&id).await.started_at.unwrap();
     assert!(started.since(enqueued) <= SECOND);
     let before = looks();
     tokio::time::sleep(60 * SECOND).await;
     let polled = looks() - before;
     assert!((60..=81).contains(&polled), "{polled} in a minute");
 
-    // It looks at once, for what it was not told of, and then seldom.
+    // It polls at once, for wake-ups that it missed, and then rarely.
     let before = looks();
     hub.set_reaching(true);
     tokio::time::sleep(SECOND / 100).await;

@@ -1,4 +1,4 @@
-//! What the type of a job says about how it runs, for jobs that do not say so themselves.
+//! The defaults of a type, for jobs without options of their own.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use taskharbor::{
     BuildError, Context, Exponential, Failed, Handlers, Job, JobResult, RetryPolicy, State,
 };
 
-use crate::port::{Port, SECOND};
+use crate::rig::{SECOND, WorkerRig};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "slow", timeout = "1s", max_attempts = 2)]
@@ -21,31 +21,31 @@ async fn slow(_: Slow, cx: Context) -> JobResult {
 
 #[tokio::test(start_paused = true)]
 async fn timeout_and_attempts_of_a_type_apply_however_a_job_was_enqueued() {
-    let port = Port::new();
-    let typed = port.client.enqueue(Slow {}).await.unwrap().id().clone();
-    let raw = port.client.enqueue_raw("slow", b"{}").await.unwrap().id().clone();
-    let _running = port.worker(Handlers::new().on(slow)).build().unwrap().start();
+    let rig = WorkerRig::new();
+    let typed = rig.client.enqueue(Slow {}).await.unwrap().id().clone();
+    let raw = rig.client.enqueue_raw("slow", b"{}").await.unwrap().id().clone();
+    let _running = rig.worker(Handlers::new().on(slow)).build().unwrap().start();
     for id in [typed, raw] {
-        let record = port.finished(&id).await;
+        let record = rig.finished(&id).await;
         assert_eq!((record.state, record.job.attempts), (State::Dlq, 2));
         let reason = record.reason.unwrap();
-        assert_eq!(reason.as_str(), "failed 2 times, at last with: timed out after 1s");
+        assert_eq!(reason.as_str(), "failed 2 times; last error: timed out after 1s");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_and_its_type_go_before_the_worker() {
-    let port = Port::new();
-    let raw = port.client.enqueue_raw("slow", b"{}").timeout(2 * SECOND).max_attempts(1);
+    let rig = WorkerRig::new();
+    let raw = rig.client.enqueue_raw("slow", b"{}").timeout(2 * SECOND).max_attempts(1);
     let id = raw.await.unwrap().id().clone();
     let waits = |_: Slow, cx: Context| async move {
         assert_eq!((cx.timeout(), cx.max_attempts()), (Some(2 * SECOND), 1));
         std::future::pending::<JobResult>().await
     };
-    let run = port.worker(Handlers::new().on(waits)).timeout(60 * SECOND);
+    let run = rig.worker(Handlers::new().on(waits)).timeout(60 * SECOND);
     let _running = run.build().unwrap().start();
-    let record = port.finished(&id).await;
-    assert_eq!(record.reason.unwrap().as_str(), "failed once, at last with: timed out after 2s");
+    let record = rig.finished(&id).await;
+    assert_eq!(record.reason.unwrap().as_str(), "failed 1 time; last error: timed out after 2s");
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -86,8 +86,8 @@ async fn fails<J: Job>(_: J, _: Context) -> JobResult {
 
 #[tokio::test(start_paused = true)]
 async fn a_type_may_have_a_retry_policy_of_its_own() {
-    let port = Port::new();
-    let start = port.now();
+    let rig = WorkerRig::new();
+    let start = rig.now();
     let handlers = Handlers::new().on(fails::<Webhook>).on(fails::<Plain>).on(fails::<Slow>);
     let jobs = [
         ("webhook", 3, 2 * HOUR),
@@ -97,11 +97,11 @@ async fn a_type_may_have_a_retry_policy_of_its_own() {
     ];
     let mut ids = Vec::new();
     for (job_type, ..) in jobs {
-        ids.push(port.client.enqueue_raw(job_type, b"{}").await.unwrap().id().clone());
+        ids.push(rig.client.enqueue_raw(job_type, b"{}").await.unwrap().id().clone());
     }
-    let _running = port.worker(handlers).build().unwrap().start();
+    let _running = rig.worker(handlers).build().unwrap().start();
     for (id, (job_type, attempts, took)) in ids.iter().zip(jobs) {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         assert_eq!((record.state, record.job.attempts), (State::Dlq, attempts), "{job_type}");
         assert_eq!(record.finished_at.unwrap().since(start), took, "{job_type}");
     }

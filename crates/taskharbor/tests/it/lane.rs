@@ -9,7 +9,7 @@ use taskharbor::{
     testing::{Harbor, call},
 };
 
-use crate::port::{DONE, Port, SECOND, handler, work};
+use crate::rig::{DONE, SECOND, WorkerRig, handler, work};
 
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(type = "bill", lane = "account", output = String)]
@@ -56,8 +56,8 @@ async fn lanes_of(client: &Client, ids: impl IntoIterator<Item = JobId>) -> Vec<
 
 #[tokio::test(start_paused = true)]
 async fn the_lane_of_an_enqueue_goes_before_that_of_the_job() {
-    let port = Port::new();
-    let client = &port.client;
+    let rig = WorkerRig::new();
+    let client = &rig.client;
     let ids = [
         client.enqueue(work("none")).await.unwrap().id().clone(),
         client.enqueue(bill("acme")).await.unwrap().id().clone(),
@@ -73,8 +73,8 @@ async fn the_lane_of_an_enqueue_goes_before_that_of_the_job() {
 
 #[tokio::test(start_paused = true)]
 async fn each_of_many_jobs_has_its_own_lane() {
-    let port = Port::new();
-    let client = &port.client;
+    let rig = WorkerRig::new();
+    let client = &rig.client;
     let many = || {
         [
             bill("a").with(Options::new()),
@@ -90,7 +90,7 @@ async fn each_of_many_jobs_has_its_own_lane() {
     assert_eq!(lanes_of(client, ids.clone()).await, ["all", "own", "all"]);
     let mut priorities = Vec::new();
     for id in &ids {
-        priorities.push(port.record(id).await.job.priority);
+        priorities.push(rig.record(id).await.job.priority);
     }
     assert_eq!(priorities, [1, 1, 3]);
     let handles = client.enqueue_many([ByHand(None), ByHand(Some(1))]).await.unwrap();
@@ -100,8 +100,8 @@ async fn each_of_many_jobs_has_its_own_lane() {
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_lane_is_an_error_when_awaited() {
-    let port = Port::new();
-    let client = &port.client;
+    let rig = WorkerRig::new();
+    let client = &rig.client;
     let errors = [
         client.enqueue(work("x")).lane("").await.unwrap_err(),
         client.enqueue(bill("a\0b")).await.unwrap_err(),
@@ -138,18 +138,18 @@ async fn steps_of_a_flow_have_lanes_and_handlers_see_them() {
 
 #[tokio::test(start_paused = true)]
 async fn flows_as_json_name_lanes() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let document = flow_json::parse(
         br#"{"flow": {"chain": [
             {"type": "a", "lane": "acme"},
             {"group": [{"type": "b", "lane": null}, {"type": "c", "lane": "x y"}]}
         ]}}"#,
     );
-    let flow = port.client.start_document(document.unwrap()).await.unwrap();
+    let flow = rig.client.start_document(document.unwrap()).await.unwrap();
     let tree = flow.tree(100).await.unwrap();
     let mut lanes = Vec::new();
     for member in &tree.members {
-        lanes.extend(lane_of(&port.client, &member.id).await);
+        lanes.extend(lane_of(&rig.client, &member.id).await);
     }
     lanes.sort();
     assert_eq!(lanes, ["acme", "x y"]);
@@ -164,9 +164,9 @@ async fn flows_as_json_name_lanes() {
 
 #[tokio::test(start_paused = true)]
 async fn schedules_make_jobs_in_lanes_and_equal_ones_stay() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let minutely = |account: &str| Schedule::every("minutely", 60 * SECOND).job(bill(account));
-    let schedules = port.client.schedules();
+    let schedules = rig.client.schedules();
     schedules.put(minutely("acme")).await.unwrap();
     let info = schedules.get("minutely").await.unwrap().unwrap();
     assert_eq!(info.details.unwrap().lane.as_deref(), Some("acme"));
@@ -176,10 +176,10 @@ async fn schedules_make_jobs_in_lanes_and_equal_ones_stay() {
     schedules.put(minutely("acme").options(to("other"))).await.unwrap();
     let changed = schedules.get("minutely").await.unwrap().unwrap();
     assert_eq!(changed.details.unwrap().lane.as_deref(), Some("other"));
-    let worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
-    port.log.until("fired minutely@").await;
+    let worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    rig.log.until("fired minutely@").await;
     worker.shutdown().await.unwrap();
-    let jobs = port.client.jobs(taskharbor::Filter::all().lane(LaneName::new("other").unwrap()));
+    let jobs = rig.client.jobs(taskharbor::Filter::all().lane(LaneName::new("other").unwrap()));
     assert_eq!(jobs.list(10).await.unwrap().len(), 1);
 }
 

@@ -17,7 +17,7 @@ use taskharbor::{
 
 use crate::{
     ahead::MS,
-    port::{DONE, Port, SECOND, handler, work},
+    rig::{DONE, SECOND, WorkerRig, handler, work},
 };
 
 /// How many handlers run in each lane, and how many did at most.
@@ -71,10 +71,10 @@ fn counting(lanes: &Arc<Lanes>) -> Handlers {
     })
 }
 
-async fn enqueue(port: &Port, lane: &str, jobs: usize) -> Vec<JobId> {
+async fn enqueue(rig: &WorkerRig, lane: &str, jobs: usize) -> Vec<JobId> {
     let mut ids = Vec::new();
     for n in 0..jobs {
-        let job = port.client.enqueue(work(format!("{lane}{n}"))).lane(lane);
+        let job = rig.client.enqueue(work(format!("{lane}{n}"))).lane(lane);
         ids.push(job.await.unwrap().id().clone());
     }
     ids
@@ -82,37 +82,37 @@ async fn enqueue(port: &Port, lane: &str, jobs: usize) -> Vec<JobId> {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_runs_as_many_jobs_of_a_lane_as_its_limit_says_and_goes_on_at_once() {
-    let (port, lanes) = (Port::new(), Arc::new(Lanes::default()));
-    let queue = port.client.queue("default");
+    let (rig, lanes) = (WorkerRig::new(), Arc::new(Lanes::default()));
+    let queue = rig.client.queue("default");
     queue.limit(QueueLimits::new().per_lane(2).inflight(5)).await.unwrap();
     let mut ids = Vec::new();
     for lane in ["a", "b", "c"] {
-        ids.extend(enqueue(&port, lane, 10).await);
+        ids.extend(enqueue(&rig, lane, 10).await);
     }
-    let start = port.now();
-    let _worker = port.worker(counting(&lanes)).build().unwrap().start();
+    let start = rig.now();
+    let _worker = rig.worker(counting(&lanes)).build().unwrap().start();
     for id in &ids {
-        assert_eq!(port.finished(id).await.state, State::Done);
+        assert_eq!(rig.finished(id).await.state, State::Done);
     }
     assert_eq!(["a", "b", "c", "*"].map(|lane| lanes.most(lane)), [2, 2, 2, 5]);
     // Thirty jobs of a second, five at once: a place that is freed is used at once.
-    assert_eq!(port.now().since(start), 6 * SECOND);
-    port.check().await;
+    assert_eq!(rig.now().since(start), 6 * SECOND);
+    rig.check().await;
 }
 
 /// The most jobs that a worker with eight slots asks for at once, under these limits.
 async fn greatest_demand(limits: QueueLimits) -> usize {
-    let port = Port::new();
-    port.store.takes(MS);
-    port.client.queue("default").limit(limits).await.unwrap();
-    port.client.enqueue_many((0..500).map(|n| work(n.to_string()))).await.unwrap();
+    let rig = WorkerRig::new();
+    rig.store.takes(MS);
+    rig.client.queue("default").limit(limits).await.unwrap();
+    rig.client.enqueue_many((0..500).map(|n| work(n.to_string()))).await.unwrap();
     let brief = handler(|_, _| async {
         tokio::time::sleep(MS).await;
         DONE
     });
-    let _worker = port.worker(brief).build().unwrap().start();
-    port.log.until_count("succeeded", 500).await;
-    port.store.demands().into_iter().flatten().map(|(_, asked)| asked).max().unwrap()
+    let _worker = rig.worker(brief).build().unwrap().start();
+    rig.log.until_count("succeeded", 500).await;
+    rig.store.demands().into_iter().flatten().map(|(_, asked)| asked).max().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,17 +125,17 @@ async fn a_worker_reserves_nothing_ahead_while_a_limit_keeps_jobs_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lane_with_one_job_does_not_wait_for_one_with_many() {
-    let port = Port::new();
-    let many = enqueue(&port, "a", 20).await;
-    let one = enqueue(&port, "b", 1).await;
-    let worker = port.worker(handler(|_, _| async { DONE })).ahead(Duration::ZERO);
+    let rig = WorkerRig::new();
+    let many = enqueue(&rig, "a", 20).await;
+    let one = enqueue(&rig, "b", 1).await;
+    let worker = rig.worker(handler(|_, _| async { DONE })).ahead(Duration::ZERO);
     let _worker = worker.build().unwrap().start();
     for id in many.iter().chain(&one) {
-        port.finished(id).await;
+        rig.finished(id).await;
     }
     let reserved = |id: &JobId| {
         let line = format!("reserved {id}");
-        port.log.lines().iter().filter(|it| it.starts_with("reserved")).position(|it| *it == line)
+        rig.log.lines().iter().filter(|it| it.starts_with("reserved")).position(|it| *it == line)
     };
     // It is in the first call, which takes eight jobs.
     assert!(reserved(&one[0]).unwrap() < 8);
@@ -144,18 +144,18 @@ async fn a_lane_with_one_job_does_not_wait_for_one_with_many() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_sleeps_until_a_rate_allows_the_next_job() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let rate = Rate::per(1, 10 * SECOND);
-    port.client.queue("default").limit(QueueLimits::new().rate(rate)).await.unwrap();
-    let ids = enqueue(&port, "a", 5).await;
-    let start = port.now();
-    let _worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    rig.client.queue("default").limit(QueueLimits::new().rate(rate)).await.unwrap();
+    let ids = enqueue(&rig, "a", 5).await;
+    let start = rig.now();
+    let _worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     for (n, id) in (0..).zip(&ids) {
-        let started = port.finished(id).await.started_at.unwrap();
+        let started = rig.finished(id).await.started_at.unwrap();
         assert_eq!(started.since(start), 10 * SECOND * n);
     }
     // One call for each job, and few beside them.
-    let calls = port.store.calls(crate::unkind::Op::Reserve);
+    let calls = rig.store.calls(crate::faulty_store::Op::Reserve);
     assert!(calls <= 12, "{calls}");
 }
 
@@ -166,19 +166,19 @@ fn held(lanes: &[LaneStatus], name: &str) -> Option<(bool, HeldBack)> {
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_sets_reads_and_removes_limits_and_holds() {
-    let port = Port::new();
-    let queue = port.client.queue("default");
+    let rig = WorkerRig::new();
+    let queue = rig.client.queue("default");
     assert_eq!(queue.limits().await.unwrap(), None);
     let limits = QueueLimits::new().per_lane(1).weight("gold", 3);
     queue.limit(limits.clone()).await.unwrap();
     let record = queue.limits().await.unwrap().unwrap();
     assert_eq!((record.limits, record.owner), (limits, None));
-    assert_eq!(port.client.queue("other").limits().await.unwrap(), None);
+    assert_eq!(rig.client.queue("other").limits().await.unwrap(), None);
 
-    enqueue(&port, "a", 2).await;
-    enqueue(&port, "b", 1).await;
+    enqueue(&rig, "a", 2).await;
+    enqueue(&rig, "b", 1).await;
     queue.hold_lane("a", 60 * SECOND).await.unwrap();
-    let until = port.now().saturating_add(60 * SECOND);
+    let until = rig.now().saturating_add(60 * SECOND);
     queue.hold_lane("a", SECOND).await.unwrap();
     let lanes = queue.lanes(None, 1).await.unwrap();
     assert_eq!(lanes.items.len(), 1);
@@ -190,7 +190,7 @@ async fn an_operator_sets_reads_and_removes_limits_and_holds() {
 
     queue.hold(30 * SECOND).await.unwrap();
     let lanes = queue.lanes(None, 10).await.unwrap().items;
-    let until = port.now().saturating_add(30 * SECOND);
+    let until = rig.now().saturating_add(30 * SECOND);
     assert_eq!(held(&lanes, "b"), Some((false, HeldBack::OnHold { until })));
     queue.end_hold().await.unwrap();
     queue.end_hold_of("a").await.unwrap();
@@ -202,39 +202,39 @@ async fn an_operator_sets_reads_and_removes_limits_and_holds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_ended_lets_a_worker_go_on_at_once() {
-    let port = Port::new();
-    port.client.queue("default").hold(3_600 * SECOND).await.unwrap();
-    let id = port.enqueue("a").await;
-    let _worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let rig = WorkerRig::new();
+    rig.client.queue("default").hold(3_600 * SECOND).await.unwrap();
+    let id = rig.enqueue("a").await;
+    let _worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     tokio::time::sleep(100 * SECOND).await;
-    assert_eq!(port.state(&id).await, State::Ready);
-    let ended = port.now();
-    port.client.queue("default").end_hold().await.unwrap();
-    assert_eq!(port.finished(&id).await.started_at, Some(ended));
+    assert_eq!(rig.state(&id).await, State::Ready);
+    let ended = rig.now();
+    rig.client.queue("default").end_hold().await.unwrap();
+    assert_eq!(rig.finished(&id).await.started_at, Some(ended));
 }
 
 #[tokio::test(start_paused = true)]
 async fn invalid_limits_and_names_are_errors() {
-    let port = Port::new();
-    let queue = port.client.queue("default");
+    let rig = WorkerRig::new();
+    let queue = rig.client.queue("default");
     let error = queue.limit(QueueLimits::new().inflight(0)).await.unwrap_err();
     assert!(matches!(error, ManageError::Store(taskharbor::DriverError::Invalid(_))), "{error}");
     let error = queue.hold_lane("", SECOND).await.unwrap_err();
     assert!(matches!(error, ManageError::Name(_)), "{error}");
-    let error = port.client.queue("").lanes(None, 1).await.unwrap_err();
+    let error = rig.client.queue("").lanes(None, 1).await.unwrap_err();
     assert!(matches!(error, ManageError::Name(_)), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn limits_that_a_service_declares_are_its_own() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let ours = taskharbor::DeclaredLimits::owned_by("billing")
         .queue("default", QueueLimits::new().inflight(3));
-    let worker = port.worker(handler(|_, _| async { DONE })).limits(ours);
+    let worker = rig.worker(handler(|_, _| async { DONE })).limits(ours);
     let _worker = worker.build().unwrap().start();
-    let id = port.enqueue("a").await;
-    port.finished(&id).await;
-    let queue = port.client.queue("default");
+    let id = rig.enqueue("a").await;
+    rig.finished(&id).await;
+    let queue = rig.client.queue("default");
     let record = queue.limits().await.unwrap().unwrap();
     assert_eq!(record.owner.unwrap().as_str(), "billing");
     for error in [queue.limit(QueueLimits::new()).await, queue.unlimit().await] {

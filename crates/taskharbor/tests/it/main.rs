@@ -8,16 +8,17 @@
 )]
 
 mod ahead;
-mod apart;
 mod build;
 mod client;
 mod codec;
+mod detached;
 // What rustc says depends on the types it can see.
 #[cfg(feature = "postgres")]
 mod compile_fail;
 mod context;
 mod crash_limit;
 mod exit;
+mod faulty_store;
 mod flow;
 mod harbor;
 mod health;
@@ -33,10 +34,10 @@ mod observe;
 mod outage;
 mod outcome;
 mod poison;
-mod port;
 mod presence;
 mod readme;
 mod retention;
+mod rig;
 mod schedule;
 mod seed;
 mod set_back;
@@ -45,4 +46,3 @@ mod signal;
 mod simulation;
 mod slot;
 mod transaction;
-mod unkind;

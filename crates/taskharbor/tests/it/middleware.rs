@@ -1,10 +1,10 @@
-//! What wraps the handlers.
+//! Middleware around handlers.
 
 use std::sync::{Arc, Mutex};
 
 use taskharbor::{Call, CallResult, JobError, Next, Outcome, State};
 
-use crate::port::{DONE, Port, SECOND, handler, work};
+use crate::rig::{DONE, SECOND, WorkerRig, handler, work};
 
 async fn doubled(call: Call, next: Next) -> CallResult {
     match next.run(call).await? {
@@ -18,16 +18,16 @@ async fn doubled(call: Call, next: Next) -> CallResult {
 
 #[tokio::test(start_paused = true)]
 async fn a_plain_async_function_is_a_middleware() {
-    let port = Port::new();
-    let run = port.worker(handler(|_, _| async { Ok(Outcome::Done(21)) })).middleware(doubled);
+    let rig = WorkerRig::new();
+    let run = rig.worker(handler(|_, _| async { Ok(Outcome::Done(21)) })).middleware(doubled);
     let _running = run.build().unwrap().start();
-    let handle = port.client.enqueue(work("a")).await.unwrap();
+    let handle = rig.client.enqueue(work("a")).await.unwrap();
     assert_eq!(handle.wait().await.unwrap(), 42);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_one_added_is_the_outermost() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let order = Arc::new(Mutex::new(Vec::new()));
     let layer = |name: &'static str| {
         let order = Arc::clone(&order);
@@ -41,11 +41,11 @@ async fn the_first_one_added_is_the_outermost() {
             }
         }
     };
-    let run = port.worker(handler(|_, _| async { DONE }));
+    let run = rig.worker(handler(|_, _| async { DONE }));
     let run = run.middleware(layer("outer")).middleware(layer("inner"));
     let _running = run.build().unwrap().start();
-    let id = port.enqueue("a").await;
-    port.finished(&id).await;
+    let id = rig.enqueue("a").await;
+    rig.finished(&id).await;
     let expected = [
         format!("outer before {id}"),
         format!("inner before {id}"),
@@ -57,12 +57,12 @@ async fn the_first_one_added_is_the_outermost() {
 
 #[tokio::test(start_paused = true)]
 async fn a_middleware_may_answer_in_the_handlers_place() {
-    let port = Port::new();
-    let run = port.worker(handler(|_, _| async { panic!("it was not to run") }));
+    let rig = WorkerRig::new();
+    let run = rig.worker(handler(|_, _| async { panic!("it was not to run") }));
     let guard = |_: Call, _: Next| async { Err(JobError::unrecoverable("closed on Sundays")) };
     let _running = run.middleware(guard).build().unwrap().start();
-    let id = port.enqueue("a").await;
-    assert_eq!(port.finished(&id).await.reason.unwrap().as_str(), "closed on Sundays");
+    let id = rig.enqueue("a").await;
+    assert_eq!(rig.finished(&id).await.reason.unwrap().as_str(), "closed on Sundays");
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,11 +74,11 @@ async fn panics_and_timeouts_of_middleware_are_failed_attempts_too() {
             _ => next.run(call).await,
         }
     }
-    let port = Port::new();
-    let run = port.worker(handler(|_, _| async { DONE })).middleware(clumsy);
+    let rig = WorkerRig::new();
+    let run = rig.worker(handler(|_, _| async { DONE })).middleware(clumsy);
     let _running = run.timeout(5 * SECOND).build().unwrap().start();
-    let id = port.enqueue("a").await;
-    let record = port.finished(&id).await;
+    let id = rig.enqueue("a").await;
+    let record = rig.finished(&id).await;
     assert_eq!(record.state, State::Done);
     let errors: Vec<_> = record.errors.iter().map(|it| it.error.as_str()).collect();
     assert_eq!(errors, ["panicked: clumsy", "timed out after 5s"]);

@@ -9,14 +9,14 @@ use taskharbor::{
 
 use tokio::sync::Notify;
 
-use crate::port::{DONE, Port, SECOND, handler};
+use crate::rig::{DONE, SECOND, WorkerRig, handler};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Jobs of an unknown type, in an unknown codec and with a payload that does not decode, with the end of
 /// the reason for which each is dead-lettered and that for which it is released.
-async fn unfit(port: &Port) -> [(JobId, &'static str, &'static str); 3] {
-    let raw = |job_type: &str, payload: &[u8]| port.client.enqueue_raw(job_type, payload);
+async fn unfit(rig: &WorkerRig) -> [(JobId, &'static str, &'static str); 3] {
+    let raw = |job_type: &str, payload: &[u8]| rig.client.enqueue_raw(job_type, payload);
     let codec = raw("work", br#"{"name":"a"}"#).max_attempts(1).codec("sealed-1").await;
     [
         (
@@ -37,94 +37,94 @@ async fn unfit(port: &Port) -> [(JobId, &'static str, &'static str); 3] {
     ]
 }
 
-fn worker(port: &Port) -> WorkerBuilder {
-    port.worker(handler(|_, _| async { DONE }))
+fn worker(rig: &WorkerRig) -> WorkerBuilder {
+    rig.worker(handler(|_, _| async { DONE }))
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_that_a_worker_cannot_run_are_dead_lettered_after_ten_minutes() {
-    let port = Port::new();
-    let jobs = unfit(&port).await;
-    let begun = port.now();
-    let _running = worker(&port).build().unwrap().start();
+    let rig = WorkerRig::new();
+    let jobs = unfit(&rig).await;
+    let begun = rig.now();
+    let _running = worker(&rig).build().unwrap().start();
     for (id, reason, released) in &jobs {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         assert_eq!((record.state, record.job.attempts), (State::Dlq, 1));
         let text = record.reason.unwrap();
         assert!(text.as_str().ends_with(reason), "{text}");
-        assert_eq!(port.log.time_of(&format!("dead-lettered {id}")).since(begun), 10 * MINUTE);
-        let times = port.log.count(&format!("{released} {id}"));
+        assert_eq!(rig.log.time_of(&format!("dead-lettered {id}")).since(begun), 10 * MINUTE);
+        let times = rig.log.count(&format!("{released} {id}"));
         assert!((40..60).contains(&times), "released {times} times");
     }
     // Nothing is told to have failed before the wait was over.
-    assert_eq!(port.log.count("failed"), 2);
+    assert_eq!(rig.log.count("failed"), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_that_a_worker_cannot_run_are_dead_lettered_at_once_if_it_says_so() {
-    let port = Port::new();
-    let jobs = unfit(&port).await;
-    let begun = port.now();
-    let run = worker(&port).missing_handler(MissingHandler::Fail).unreadable(Unreadable::Fail);
+    let rig = WorkerRig::new();
+    let jobs = unfit(&rig).await;
+    let begun = rig.now();
+    let run = worker(&rig).missing_handler(MissingHandler::Fail).unreadable(Unreadable::Fail);
     let _running = run.build().unwrap().start();
     for (id, reason, _) in &jobs {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         assert_eq!((record.state, record.job.deliveries), (State::Dlq, 1));
         let text = record.reason.unwrap();
         assert!(text.as_str().ends_with(reason), "{text}");
     }
-    assert_eq!((port.now(), port.log.count("released")), (begun, 0));
+    assert_eq!((rig.now(), rig.log.count("released")), (begun, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_of_the_next_version_runs_what_the_old_one_could_not() {
-    let port = Port::new();
-    let jobs = unfit(&port).await;
-    let old = worker(&port).build().unwrap().start();
+    let rig = WorkerRig::new();
+    let jobs = unfit(&rig).await;
+    let old = worker(&rig).build().unwrap().start();
     tokio::time::sleep(9 * MINUTE).await;
     for (id, ..) in &jobs {
-        let record = port.record(id).await;
+        let record = rig.record(id).await;
         assert_eq!((record.state, record.job.attempts), (State::Scheduled, 0));
     }
     old.shutdown().await.unwrap();
     let done = |_, _| async { JobResult::Ok(None) };
     let knows = Handlers::new().on_raw("new", done).on_raw("work", done);
-    let _new = port.worker(knows).build().unwrap().start();
+    let _new = rig.worker(knows).build().unwrap().start();
     for (id, ..) in &jobs {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         assert_eq!((record.state, record.job.attempts), (State::Done, 0));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn workers_that_come_and_go_count_the_wait_together() {
-    let port = Port::new();
-    let jobs = unfit(&port).await;
-    let begun = port.now();
+    let rig = WorkerRig::new();
+    let jobs = unfit(&rig).await;
+    let begun = rig.now();
     for _ in 0..9 {
-        let running = worker(&port).build().unwrap().start();
+        let running = worker(&rig).build().unwrap().start();
         tokio::time::sleep(MINUTE).await;
         running.shutdown().await.unwrap();
     }
     for (id, ..) in &jobs {
-        let record = port.record(id).await;
+        let record = rig.record(id).await;
         assert_eq!((record.state, record.job.attempts), (State::Scheduled, 0));
         let note = record.job.released.unwrap();
         assert_eq!(note.unfit_since, Some(begun), "{note}");
     }
-    let _last = worker(&port).build().unwrap().start();
+    let _last = worker(&rig).build().unwrap().start();
     for (id, ..) in &jobs {
-        assert_eq!(port.finished(id).await.state, State::Dlq);
-        assert_eq!(port.log.time_of(&format!("dead-lettered {id}")).since(begun), 10 * MINUTE);
+        assert_eq!(rig.finished(id).await.state, State::Dlq);
+        assert_eq!(rig.log.time_of(&format!("dead-lettered {id}")).since(begun), 10 * MINUTE);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_crashed_its_worker_ends_the_wait() {
-    let port = Port::new();
-    let id = port.client.enqueue_raw("new", b"{}").await.unwrap().id().clone();
-    let old = worker(&port).build().unwrap().start();
-    port.log.until(&format!("released NoHandler {id}")).await;
+    let rig = WorkerRig::new();
+    let id = rig.client.enqueue_raw("new", b"{}").await.unwrap().id().clone();
+    let old = worker(&rig).build().unwrap().start();
+    rig.log.until(&format!("released NoHandler {id}")).await;
     old.shutdown().await.unwrap();
     let started = Arc::new(Notify::new());
     let told = Arc::clone(&started);
@@ -135,33 +135,33 @@ async fn a_run_that_crashed_its_worker_ends_the_wait() {
             JobResult::Ok(None)
         }
     });
-    let new = port.worker(knows).build().unwrap().start();
+    let new = rig.worker(knows).build().unwrap().start();
     started.notified().await;
     tokio::time::sleep(15 * MINUTE).await;
     new.abort();
-    let old = worker(&port).name("old").build().unwrap().start();
+    let old = worker(&rig).name("old").build().unwrap().start();
     tokio::time::sleep(5 * MINUTE).await;
-    let record = port.record(&id).await;
+    let record = rig.record(&id).await;
     assert_eq!(record.state, State::Scheduled);
     let since = record.job.released.unwrap().unfit_since.unwrap();
-    assert!(port.now().since(since) < 5 * MINUTE, "{since}");
+    assert!(rig.now().since(since) < 5 * MINUTE, "{since}");
     old.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_note_of_a_release_says_what_the_worker_found() {
-    let port = Port::new();
-    let jobs = unfit(&port).await;
-    let end = port.now().saturating_add(10 * MINUTE);
-    let _running = worker(&port).name("w1").build().unwrap().start();
+    let rig = WorkerRig::new();
+    let jobs = unfit(&rig).await;
+    let end = rig.now().saturating_add(10 * MINUTE);
+    let _running = worker(&rig).name("w1").build().unwrap().start();
     let found = [
         "worker w1 has no handler for type new",
         "worker w1 cannot read it",
         "worker w1 cannot read it",
     ];
     for ((id, reason, released), found) in jobs.iter().zip(found) {
-        port.log.until(&format!("{released} {id}")).await;
-        let text = port.record(id).await.job.released.unwrap().text;
+        rig.log.until(&format!("{released} {id}")).await;
+        let text = rig.record(id).await.job.released.unwrap().text;
         let start =
             format!("{found}, and it is dead-lettered at {end} if no other worker can run it");
         assert!(text.as_str().starts_with(&start), "{text}");
@@ -171,37 +171,37 @@ async fn the_note_of_a_release_says_what_the_worker_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_ran_ends_the_wait() {
-    let port = Port::new();
-    let id = port.client.enqueue_raw("new", b"{}").await.unwrap().id().clone();
-    let old = worker(&port).build().unwrap().start();
+    let rig = WorkerRig::new();
+    let id = rig.client.enqueue_raw("new", b"{}").await.unwrap().id().clone();
+    let old = worker(&rig).build().unwrap().start();
     tokio::time::sleep(9 * MINUTE).await;
     old.shutdown().await.unwrap();
     let later =
         Handlers::new().on_raw("new", |_, _| async { JobResult::Ok(Outcome::Snooze(SECOND)) });
-    let new = port.worker(later).name("w2").build().unwrap().start();
-    port.log.until(&format!("released Snoozed {id}")).await;
-    let note = port.record(&id).await.job.released.unwrap();
+    let new = rig.worker(later).name("w2").build().unwrap().start();
+    rig.log.until(&format!("released Snoozed {id}")).await;
+    let note = rig.record(&id).await.job.released.unwrap();
     assert_eq!(
         note,
         ReleaseNote::new(ReleaseReason::Snoozed, "its handler snoozed it on worker w2")
     );
     new.shutdown().await.unwrap();
-    let again = port.now();
-    let _old = worker(&port).build().unwrap().start();
-    port.finished(&id).await;
-    assert!(port.now().since(again) >= 10 * MINUTE);
+    let again = rig.now();
+    let _old = worker(&rig).build().unwrap().start();
+    rig.finished(&id).await;
+    assert!(rig.now().since(again) >= 10 * MINUTE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_without_a_handler_can_be_left_to_other_workers_for_ever() {
-    let port = Port::new();
-    let handle = port.client.enqueue_raw("new", b"{}").await.unwrap();
-    let run = worker(&port).missing_handler(MissingHandler::Wait(Duration::MAX));
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue_raw("new", b"{}").await.unwrap();
+    let run = worker(&rig).missing_handler(MissingHandler::Wait(Duration::MAX));
     let _running = run.build().unwrap().start();
     tokio::time::sleep(24 * 60 * MINUTE).await;
-    assert_eq!(port.state(handle.id()).await, State::Scheduled);
+    assert_eq!(rig.state(handle.id()).await, State::Scheduled);
     // The delays stop growing at a minute, so a worker that knows the type has it soon.
-    let times = port.log.count("released NoHandler");
+    let times = rig.log.count("released NoHandler");
     assert!((24 * 60..24 * 60 + 60).contains(&times), "released {times} times");
-    assert!(port.record(handle.id()).await.due_at.unwrap().since(port.now()) <= 60 * SECOND);
+    assert!(rig.record(handle.id()).await.due_at.unwrap().since(rig.now()) <= 60 * SECOND);
 }

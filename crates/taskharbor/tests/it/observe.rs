@@ -1,18 +1,18 @@
-//! What observers are told.
+//! The events for observers.
 
 use std::sync::{Arc, Mutex};
 
 use taskharbor::{Counters, Event, JobError, Operation, Outcome};
 
 use crate::{
-    port::{DONE, Port, SECOND, handler},
-    unkind::Op,
+    faulty_store::Op,
+    rig::{DONE, SECOND, WorkerRig, handler},
 };
 
 #[tokio::test(start_paused = true)]
-async fn every_step_of_a_job_is_told_in_order() {
-    let port = Port::new();
-    let run = port.worker(handler(|job, cx| async move {
+async fn every_step_of_a_job_is_observed_in_order() {
+    let rig = WorkerRig::new();
+    let run = rig.worker(handler(|job, cx| async move {
         match (job.name.as_str(), cx.delivery()) {
             ("bad", _) => Err(JobError::unrecoverable("bad")),
             ("flaky", 1) => Err("flaky".into()),
@@ -25,7 +25,7 @@ async fn every_step_of_a_job_is_told_in_order() {
         }
     }));
     let running = run.build().unwrap().start();
-    port.log.until("worker started").await;
+    rig.log.until("worker started").await;
     for (name, steps) in [
         ("good", vec!["reserved", "started", "succeeded"]),
         ("bad", vec!["reserved", "started", "failed", "dead-lettered"]),
@@ -39,28 +39,28 @@ async fn every_step_of_a_job_is_told_in_order() {
         ),
         ("long", vec!["reserved", "started", "extended", "succeeded"]),
     ] {
-        let before = port.log.lines().len();
-        let id = port.enqueue(name).await;
-        port.finished(&id).await;
-        let lines = &port.log.lines()[before..];
+        let before = rig.log.lines().len();
+        let id = rig.enqueue(name).await;
+        rig.finished(&id).await;
+        let lines = &rig.log.lines()[before..];
         assert_eq!(lines.len(), steps.len(), "{lines:#?}");
         for (line, step) in lines.iter().zip(steps) {
             assert!(line.starts_with(step) && line.contains(id.as_str()), "{line}: {step}");
         }
     }
     running.shutdown().await.unwrap();
-    let lines = port.log.lines();
+    let lines = rig.log.lines();
     assert_eq!(lines[0], "worker started");
     assert_eq!(lines[lines.len() - 2..], ["shutting down with 0", "worker stopped, 0 left"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn counters_can_be_read_while_they_count() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let counters = Counters::new();
-    let client = taskharbor::Client::builder(&port.driver).observer(counters.clone());
+    let client = taskharbor::Client::builder(&rig.driver).observer(counters.clone());
     let client = client.build().unwrap();
-    let run = port.worker(handler(|job, cx| async move {
+    let run = rig.worker(handler(|job, cx| async move {
         if job.name == "bad" {
             return Err(JobError::unrecoverable("bad"));
         }
@@ -69,8 +69,8 @@ async fn counters_can_be_read_while_they_count() {
     let _running = run.observer(counters.clone()).build().unwrap().start();
     for name in ["good", "bad"] {
         for _ in 0..2 {
-            let key = client.enqueue(crate::port::work(name)).idempotency_key(name);
-            port.finished(key.await.unwrap().id()).await;
+            let key = client.enqueue(crate::rig::work(name)).idempotency_key(name);
+            rig.finished(key.await.unwrap().id()).await;
         }
     }
     let counts = counters.read();
@@ -81,19 +81,19 @@ async fn counters_can_be_read_while_they_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_panics_disturbs_nobody() {
-    let port = Port::new();
-    let run = port.worker(handler(|_, _| async { DONE }));
+async fn an_observer_that_panics_disturbs_no_job() {
+    let rig = WorkerRig::new();
+    let run = rig.worker(handler(|_, _| async { DONE }));
     let run = run.observer(|_: &Event<'_>| panic!("clumsy observer"));
     let running = run.build().unwrap().start();
-    let id = port.enqueue("a").await;
-    port.finished(&id).await;
+    let id = rig.enqueue("a").await;
+    rig.finished(&id).await;
     running.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_of_a_worker_to_its_store_is_told() {
-    let port = Port::new();
+async fn every_call_of_a_worker_to_its_store_is_observed() {
+    let rig = WorkerRig::new();
     let calls = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&calls);
     let note = move |event: &Event<'_>| {
@@ -101,17 +101,17 @@ async fn every_call_of_a_worker_to_its_store_is_told() {
             noted.lock().unwrap().push((*operation, *items, *took, error.is_some()));
         }
     };
-    let run = port.worker(handler(|_, _| async {
+    let run = rig.worker(handler(|_, _| async {
         tokio::time::sleep(25 * SECOND).await;
         DONE
     }));
     let running = run.observer(note).build().unwrap().start();
-    let id = port.enqueue("a").await;
-    port.finished(&id).await;
+    let id = rig.enqueue("a").await;
+    rig.finished(&id).await;
     // A call that takes long says so, and one that fails.
-    port.store.down(&[Op::Reserve]);
+    rig.store.down(&[Op::Reserve]);
     tokio::time::sleep(60 * SECOND).await;
-    port.store.up();
+    rig.store.up();
     tokio::time::sleep(60 * SECOND).await;
     running.shutdown().await.unwrap();
     let calls = calls.lock().unwrap();

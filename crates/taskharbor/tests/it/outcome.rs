@@ -1,4 +1,4 @@
-//! What becomes of a job, by what its handler does.
+//! The end of a job, by the result of its handler.
 
 use std::{
     collections::HashSet,
@@ -14,37 +14,37 @@ use taskharbor::{
     RetryPolicy, State,
 };
 
-use crate::port::{DONE, Port, SECOND, Work, handler, work};
+use crate::rig::{DONE, SECOND, Work, WorkerRig, handler, work};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_succeeds_is_done_with_its_output() {
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).await.unwrap();
-    let run = port.worker(handler(|job, _| async move {
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).await.unwrap();
+    let run = rig.worker(handler(|job, _| async move {
         assert_eq!(job, work("a"));
         Ok(Outcome::Done(42))
     }));
     let _running = run.build().unwrap().start();
     assert_eq!(handle.wait().await.unwrap(), 42);
-    let record = port.record(handle.id()).await;
+    let record = rig.record(handle.id()).await;
     assert_eq!((record.state, record.job.attempts, record.job.deliveries), (State::Done, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_fails_is_tried_again_after_the_policys_delay() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    let log = Arc::clone(&port.log);
-    let run = port.worker(handler(move |_, cx| {
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    let log = Arc::clone(&rig.log);
+    let run = rig.worker(handler(move |_, cx| {
         log.note(format!("attempt {}", cx.attempt()));
         async move { if cx.attempt() < 4 { Err("not yet".into()) } else { DONE } }
     }));
-    let start = port.now();
+    let start = rig.now();
     let _running = run.build().unwrap().start();
-    let record = port.finished(&id).await;
+    let record = rig.finished(&id).await;
     assert_eq!((record.state, record.job.attempts, record.job.deliveries), (State::Done, 3, 4));
     assert_eq!(record.errors.len(), 3);
-    let times = [1, 2, 3, 4].map(|n| port.log.time_of(&format!("attempt {n}")).since(start));
+    let times = [1, 2, 3, 4].map(|n| rig.log.time_of(&format!("attempt {n}")).since(start));
     assert_eq!(times, [0, 1, 3, 7].map(Duration::from_secs));
 }
 
@@ -65,11 +65,11 @@ impl RetryPolicy for Drawn {
 
 /// What a policy is given by a worker with this seed, for one job that always fails.
 async fn drawn_with(seed: u64) -> Vec<f64> {
-    let (port, policy) = (Port::new(), Drawn::default());
-    let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, _| async { Err("no luck".into()) }));
+    let (rig, policy) = (WorkerRig::new(), Drawn::default());
+    let id = rig.enqueue("a").await;
+    let run = rig.worker(handler(|_, _| async { Err("no luck".into()) }));
     let _running = run.seed(seed).retry(policy.clone()).build().unwrap().start();
-    assert_eq!(port.finished(&id).await.job.attempts, 41);
+    assert_eq!(rig.finished(&id).await.job.attempts, 41);
     let drawn = policy.0.lock().unwrap();
     drawn.clone()
 }
@@ -85,16 +85,16 @@ async fn the_policy_is_given_another_random_number_for_each_retry() {
 }
 
 /// Runs a job that always fails; answers how often it ran and what it came to.
-async fn always_failing(port: &Port, options: Options, policy: Exponential) -> (u32, String) {
+async fn always_failing(rig: &WorkerRig, options: Options, policy: Exponential) -> (u32, String) {
     let ran = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&ran);
-    let handle = port.client.enqueue(work("a")).options(options).await.unwrap();
-    let run = port.worker(handler(move |_, _| {
+    let handle = rig.client.enqueue(work("a")).options(options).await.unwrap();
+    let run = rig.worker(handler(move |_, _| {
         counter.fetch_add(1, Ordering::SeqCst);
         async { Err("no luck".into()) }
     }));
     let _running = run.retry(policy).build().unwrap().start();
-    let record = port.finished(handle.id()).await;
+    let record = rig.finished(handle.id()).await;
     assert_eq!(record.state, State::Dlq);
     assert_eq!(record.job.attempts, ran.load(Ordering::SeqCst));
     assert_eq!(record.job.last_error.unwrap().as_str(), "no luck");
@@ -105,95 +105,95 @@ async fn always_failing(port: &Port, options: Options, policy: Exponential) -> (
 async fn a_job_is_dead_lettered_at_exactly_its_max_attempts() {
     for max_attempts in [1, 2, 3, 25] {
         let options = Options::new().max_attempts(max_attempts);
-        let (ran, reason) = always_failing(&Port::new(), options, Exponential::new()).await;
+        let (ran, reason) = always_failing(&WorkerRig::new(), options, Exponential::new()).await;
         assert_eq!(ran, max_attempts);
-        assert!(reason.ends_with("at last with: no luck"), "{reason}");
+        assert!(reason.ends_with("last error: no luck"), "{reason}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_says_nothing_gets_the_policys_attempts() {
     let policy = Exponential::new().max_attempts(4);
-    assert_eq!(always_failing(&Port::new(), Options::new(), policy).await.0, 4);
-    assert_eq!(always_failing(&Port::new(), Options::new(), Exponential::new()).await.0, 20);
+    assert_eq!(always_failing(&WorkerRig::new(), Options::new(), policy).await.0, 4);
+    assert_eq!(always_failing(&WorkerRig::new(), Options::new(), Exponential::new()).await.0, 20);
     let own = Options::new().max_attempts(2);
-    assert_eq!(always_failing(&Port::new(), own, policy).await.0, 2);
+    assert_eq!(always_failing(&WorkerRig::new(), own, policy).await.0, 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unrecoverable_failure_is_dead_lettered_at_once() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, _| async { Err(JobError::unrecoverable("no such user")) }));
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    let run = rig.worker(handler(|_, _| async { Err(JobError::unrecoverable("no such user")) }));
     let _running = run.build().unwrap().start();
-    let record = port.finished(&id).await;
+    let record = rig.finished(&id).await;
     assert_eq!((record.state, record.job.attempts, record.job.deliveries), (State::Dlq, 1, 1));
     assert_eq!(record.reason.unwrap().as_str(), "no such user");
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_sets_the_delay_and_counts_as_an_attempt() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, cx| async move {
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    let run = rig.worker(handler(|_, cx| async move {
         match cx.attempt() {
             1 => Err(JobError::retry_after(500 * SECOND, "rate limited")),
             _ => DONE,
         }
     }));
-    let start = port.now();
+    let start = rig.now();
     let _running = run.build().unwrap().start();
-    let record = port.finished(&id).await;
+    let record = rig.finished(&id).await;
     assert_eq!((record.state, record.job.attempts), (State::Done, 1));
     assert_eq!(record.finished_at.unwrap().since(start), 500 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_does_not_save_a_job_from_its_last_attempt() {
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).max_attempts(2).await.unwrap();
-    let run = port.worker(handler(|_, _| async { Err(JobError::retry_after(SECOND, "wait")) }));
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).max_attempts(2).await.unwrap();
+    let run = rig.worker(handler(|_, _| async { Err(JobError::retry_after(SECOND, "wait")) }));
     let _running = run.build().unwrap().start();
-    let record = port.finished(handle.id()).await;
+    let record = rig.finished(handle.id()).await;
     assert_eq!((record.state, record.job.attempts), (State::Dlq, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_snoozed_job_comes_back_without_an_attempt_charged() {
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).max_attempts(1).await.unwrap();
-    let run = port.worker(handler(|_, cx| async move {
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).max_attempts(1).await.unwrap();
+    let run = rig.worker(handler(|_, cx| async move {
         assert_eq!(cx.attempt(), 1);
         Ok(if cx.delivery() < 10 { Outcome::Snooze(60 * SECOND) } else { Outcome::Done(9) })
     }));
-    let start = port.now();
+    let start = rig.now();
     let _running = run.build().unwrap().start();
     assert_eq!(handle.wait().await.unwrap(), 9);
-    let record = port.record(handle.id()).await;
+    let record = rig.record(handle.id()).await;
     assert_eq!((record.job.attempts, record.job.deliveries), (0, 10));
     assert_eq!(record.started_at.unwrap().since(start), 540 * SECOND);
-    assert_eq!(port.log.count("released Snoozed"), 9);
+    assert_eq!(rig.log.count("released Snoozed"), 9);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_snoozes_for_no_time_comes_back_a_millisecond_later() {
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).await.unwrap();
-    let log = Arc::clone(&port.log);
-    let run = port.worker(handler(move |_, cx| {
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).await.unwrap();
+    let log = Arc::clone(&rig.log);
+    let run = rig.worker(handler(move |_, cx| {
         log.note(format!("delivery {}", cx.delivery()));
         let again = cx.delivery() < 4;
         async move { Ok(if again { Outcome::Snooze(Duration::ZERO) } else { Outcome::Done(4) }) }
     }));
-    let start = port.now();
+    let start = rig.now();
     let _running = run.build().unwrap().start();
     assert_eq!(handle.wait().await.unwrap(), 4);
-    let times = [1, 2, 3, 4].map(|n| port.log.time_of(&format!("delivery {n}")).since(start));
+    let times = [1, 2, 3, 4].map(|n| rig.log.time_of(&format!("delivery {n}")).since(start));
     assert_eq!(times, [0, 1, 2, 3].map(Duration::from_millis));
 }
 
 /// Tells the log when the handler is dropped.
-struct Dropped(Arc<crate::port::Log>);
+struct Dropped(Arc<crate::rig::Log>);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
@@ -203,10 +203,10 @@ impl Drop for Dropped {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_takes_too_long_is_stopped_and_tried_again() {
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).timeout(5 * SECOND).await.unwrap();
-    let log = Arc::clone(&port.log);
-    let run = port.worker(handler(move |_, cx| {
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).timeout(5 * SECOND).await.unwrap();
+    let log = Arc::clone(&rig.log);
+    let run = rig.worker(handler(move |_, cx| {
         let log = Arc::clone(&log);
         async move {
             assert_eq!(cx.time_left(), Some(5 * SECOND));
@@ -217,27 +217,27 @@ async fn a_job_that_takes_too_long_is_stopped_and_tried_again() {
             DONE
         }
     }));
-    let start = port.now();
+    let start = rig.now();
     let _running = run.build().unwrap().start();
-    let record = port.finished(handle.id()).await;
+    let record = rig.finished(handle.id()).await;
     assert_eq!((record.state, record.job.attempts), (State::Done, 1));
     assert_eq!(record.errors[0].error.as_str(), "timed out after 5s");
-    assert_eq!(port.log.time_of("dropped").since(start), 5 * SECOND);
+    assert_eq!(rig.log.time_of("dropped").since(start), 5 * SECOND);
     assert_eq!(record.finished_at.unwrap().since(start), 6 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_workers_timeout_holds_for_jobs_that_have_none() {
-    let port = Port::new();
-    let plain = port.client.enqueue(work("plain")).max_attempts(1).await.unwrap();
-    let long = port.client.enqueue(work("long")).timeout(100 * SECOND).await.unwrap();
-    let run = port.worker(handler(|_, _| async {
+    let rig = WorkerRig::new();
+    let plain = rig.client.enqueue(work("plain")).max_attempts(1).await.unwrap();
+    let long = rig.client.enqueue(work("long")).timeout(100 * SECOND).await.unwrap();
+    let run = rig.worker(handler(|_, _| async {
         tokio::time::sleep(50 * SECOND).await;
         DONE
     }));
     let _running = run.timeout(10 * SECOND).build().unwrap().start();
-    assert_eq!(port.finished(plain.id()).await.state, State::Dlq);
-    assert_eq!(port.finished(long.id()).await.state, State::Done);
+    assert_eq!(rig.finished(plain.id()).await.state, State::Dlq);
+    assert_eq!(rig.finished(long.id()).await.state, State::Done);
 }
 
 /// Panics when it is dropped.
@@ -251,8 +251,8 @@ impl Drop for PanicsWhenDropped {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_anywhere_in_a_handler_is_one_failed_attempt() {
-    let port = Port::new();
-    let run = port.worker(handler(|job, cx| {
+    let rig = WorkerRig::new();
+    let run = rig.worker(handler(|job, cx| {
         let name = job.name.clone();
         assert!(name != "before" || cx.attempt() > 1, "before the first await");
         async move {
@@ -282,13 +282,13 @@ async fn a_panic_anywhere_in_a_handler_is_one_failed_attempt() {
         ("odd", "panicked: the payload of the panic is not text"),
         ("dropped", "panicked: dropped"),
     ] {
-        let id = port.enqueue(name).await;
-        let record = port.finished(&id).await;
+        let id = rig.enqueue(name).await;
+        let record = rig.finished(&id).await;
         assert_eq!((record.state, record.job.attempts), (State::Done, 1), "{name}");
         assert_eq!(record.errors[0].error.as_str(), error);
     }
-    let id = port.enqueue("quiet").await;
-    assert_eq!(port.finished(&id).await.job.attempts, 0);
+    let id = rig.enqueue("quiet").await;
+    assert_eq!(rig.finished(&id).await.job.attempts, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -297,17 +297,17 @@ async fn an_output_that_is_too_large_is_dead_lettered_and_not_tried_again() {
     #[job(type = "large", output = String)]
     struct Large {}
 
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let large = |_: Large, _: Context| async { JobResult::Ok("x".repeat(2 << 20)) };
-    let handle = port.client.enqueue(Large {}).await.unwrap();
-    let _running = port.worker(Handlers::new().on(large)).build().unwrap().start();
-    let record = port.finished(handle.id()).await;
+    let handle = rig.client.enqueue(Large {}).await.unwrap();
+    let _running = rig.worker(Handlers::new().on(large)).build().unwrap().start();
+    let record = rig.finished(handle.id()).await;
     assert_eq!((record.state, record.job.deliveries), (State::Dlq, 1));
     assert!(record.reason.unwrap().as_str().contains("store it elsewhere"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_may_grow_into_a_flow_that_produces_its_output() {
+async fn a_job_may_expand_into_a_flow_that_produces_its_output() {
     #[derive(serde::Serialize, serde::Deserialize, Job)]
     #[job(type = "plan", output = u64)]
     struct Plan {}
@@ -325,10 +325,10 @@ async fn a_job_may_grow_into_a_flow_that_produces_its_output() {
         Ok(1)
     }
 
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let handlers = Handlers::new().on(plan).on(add).on(first);
-    let handle = port.client.enqueue(Plan {}).await.unwrap();
-    let _running = port.worker(handlers).build().unwrap().start();
+    let handle = rig.client.enqueue(Plan {}).await.unwrap();
+    let _running = rig.worker(handlers).build().unwrap().start();
     assert_eq!(handle.wait().await.unwrap(), 111);
-    port.check().await;
+    rig.check().await;
 }

@@ -13,7 +13,7 @@ use taskharbor::{Handlers, JobId, Running, State};
 
 use crate::{
     ahead::{MS, Waiting},
-    port::{DONE, Port, SECOND, handler, work},
+    rig::{DONE, SECOND, WorkerRig, handler, work},
     seed,
 };
 
@@ -24,7 +24,7 @@ type Process = Arc<Mutex<Option<Arc<Running>>>>;
 const BOMB: &str = "bomb";
 const POISON: &str = "poison";
 
-/// A job whose name is a number takes so many milliseconds.
+/// A job whose name is a number takes this many milliseconds.
 fn handlers(process: &Process, seed: u64) -> Handlers {
     let process = Arc::clone(process);
     let random = Mutex::new(fastrand::Rng::with_seed(seed));
@@ -51,11 +51,16 @@ fn handlers(process: &Process, seed: u64) -> Handlers {
 }
 
 /// Keeps a process running: starts it again whenever it has died.
-async fn keep_alive(port: &Port, waiting: &Arc<Waiting>, crashes: &Mutex<Vec<usize>>, seed: u64) {
+async fn keep_alive(
+    rig: &WorkerRig,
+    waiting: &Arc<Waiting>,
+    crashes: &Mutex<Vec<usize>>,
+    seed: u64,
+) {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {
         let process = Process::default();
-        let worker = port.worker(handlers(&process, random.u64(..))).observer(Arc::clone(waiting));
+        let worker = rig.worker(handlers(&process, random.u64(..))).observer(Arc::clone(waiting));
         let worker = worker.queue("other", 8).seed(random.u64(..));
         let running = Arc::new(worker.build().unwrap().start());
         *process.lock().unwrap() = Some(Arc::clone(&running));
@@ -90,15 +95,15 @@ fn names(random: &mut fastrand::Rng, is_plain: bool, poisons: usize) -> Vec<Stri
 }
 
 async fn simulate(seed: u64, worst: &Mutex<Worst>) {
-    let (port, waiting) = (Port::new(), Arc::new(Waiting::default()));
-    port.store.takes(MS);
+    let (rig, waiting) = (WorkerRig::new(), Arc::new(Waiting::default()));
+    rig.store.takes(MS);
     let mut random = fastrand::Rng::with_seed(seed);
     let poisons = random.usize(1..=2);
     let names = names(&mut random, seed.is_multiple_of(2), poisons);
     let (mut killers, mut others) = (HashSet::<JobId>::new(), Vec::new());
     for some in names.chunks(250) {
         let jobs = some.iter().map(work);
-        for (handle, name) in port.client.enqueue_many(jobs).await.unwrap().iter().zip(some) {
+        for (handle, name) in rig.client.enqueue_many(jobs).await.unwrap().iter().zip(some) {
             if [BOMB, POISON].contains(&&**name) {
                 killers.insert(handle.id().clone());
             } else {
@@ -109,13 +114,13 @@ async fn simulate(seed: u64, worst: &Mutex<Worst>) {
     let crashes = Mutex::new(Vec::new());
     let ended = async {
         for id in &killers {
-            let record = port.finished(id).await;
+            let record = rig.finished(id).await;
             assert_eq!(record.state, State::Dlq);
             assert!(record.job.expirations >= 5);
         }
         let mut charged = 0;
         for id in &others {
-            let record = port.finished(id).await;
+            let record = rig.finished(id).await;
             assert_eq!((record.state, record.job.attempts), (State::Done, 0), "{record:?}");
             let expirations = record.job.expirations;
             assert!(expirations <= 2 * u32::try_from(poisons).unwrap(), "{record:?}");
@@ -127,9 +132,9 @@ async fn simulate(seed: u64, worst: &Mutex<Worst>) {
     };
     let processes = [random.u64(..), random.u64(..)];
     let alive = async {
-        let first = keep_alive(&port, &waiting, &crashes, processes[0]);
+        let first = keep_alive(&rig, &waiting, &crashes, processes[0]);
         if random.bool() {
-            tokio::join!(first, keep_alive(&port, &waiting, &crashes, processes[1]));
+            tokio::join!(first, keep_alive(&rig, &waiting, &crashes, processes[1]));
         } else {
             first.await;
         }
@@ -142,7 +147,7 @@ async fn simulate(seed: u64, worst: &Mutex<Worst>) {
     let crashes = crashes.into_inner().unwrap();
     // One may be charged for what the other did.
     assert!((5..=5 * poisons).contains(&crashes.len()), "{crashes:?}");
-    port.check().await;
+    rig.check().await;
     let mut worst = worst.lock().unwrap();
     worst.waiting = worst.waiting.max(crashes.into_iter().max().unwrap_or(0));
     worst.charged = worst.charged.max(charged);
@@ -160,52 +165,52 @@ fn only_the_jobs_that_kill_their_process_reach_the_crash_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn jobs_whose_lease_ran_out_twice_run_one_at_a_time() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let ids: Vec<_> = {
         let jobs = (0..4).map(|_| work("1500"));
-        let handles = port.client.enqueue_many(jobs).await.unwrap();
+        let handles = rig.client.enqueue_many(jobs).await.unwrap();
         handles.iter().map(|handle| handle.id().clone()).collect()
     };
     for round in 1..=2 {
-        let dies = port.worker(handler(|_, _| std::future::pending())).build().unwrap().start();
-        port.log.until_count("started", 4 * round).await;
+        let dies = rig.worker(handler(|_, _| std::future::pending())).build().unwrap().start();
+        rig.log.until_count("started", 4 * round).await;
         dies.abort();
         dies.ended().await.unwrap();
     }
     let running = Process::default();
-    let _alive = port.worker(handlers(&running, 7)).build().unwrap().start();
+    let _alive = rig.worker(handlers(&running, 7)).build().unwrap().start();
     for id in &ids {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         assert_eq!((record.state, record.job.expirations), (State::Done, 2));
     }
     let mut at_once = 0;
-    for line in port.log.lines().iter().skip_while(|line| !line.starts_with("succeeded")) {
+    for line in rig.log.lines().iter().skip_while(|line| !line.starts_with("succeeded")) {
         at_once +=
             i32::from(line.starts_with("started")) - i32::from(line.starts_with("succeeded"));
         assert!(at_once <= 1);
     }
     // Each that waits comes back when the one before it has ended.
-    assert!(port.log.count("released KeptApart") <= 3 + 2 + 1, "{:#?}", port.log.lines());
-    let ended: Vec<_> = ids.iter().map(|id| port.log.time_of(&format!("succeeded {id}"))).collect();
+    assert!(rig.log.count("released KeptApart") <= 3 + 2 + 1, "{:#?}", rig.log.lines());
+    let ended: Vec<_> = ids.iter().map(|id| rig.log.time_of(&format!("succeeded {id}"))).collect();
     let took = ended.iter().max().unwrap().since(*ended.iter().min().unwrap());
     assert_eq!(took, 3 * 1_500 * MS);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_long_job_is_in_quarantine_only_for_a_while() {
-    let port = Port::new();
-    let long = port.enqueue("1000000").await;
+    let rig = WorkerRig::new();
+    let long = rig.enqueue("1000000").await;
     for round in 1..=2 {
-        let dies = port.worker(handler(|_, _| std::future::pending())).build().unwrap().start();
-        port.log.until_count("started", round).await;
+        let dies = rig.worker(handler(|_, _| std::future::pending())).build().unwrap().start();
+        rig.log.until_count("started", round).await;
         dies.abort();
         dies.ended().await.unwrap();
     }
-    let alive = port.worker(handlers(&Process::default(), 7)).build().unwrap().start();
-    port.log.until_count("started", 3).await;
-    let (begun, other) = (port.now(), port.enqueue("0").await);
-    port.finished(&other).await;
-    assert_eq!(port.log.time_of(&format!("started {other}")).since(begun), 10 * SECOND);
-    assert_eq!(port.state(&long).await, State::Inflight);
+    let alive = rig.worker(handlers(&Process::default(), 7)).build().unwrap().start();
+    rig.log.until_count("started", 3).await;
+    let (begun, other) = (rig.now(), rig.enqueue("0").await);
+    rig.finished(&other).await;
+    assert_eq!(rig.log.time_of(&format!("started {other}")).since(begun), 10 * SECOND);
+    assert_eq!(rig.state(&long).await, State::Inflight);
     alive.abort();
 }

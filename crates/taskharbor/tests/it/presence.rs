@@ -8,8 +8,8 @@ use std::sync::{
 use taskharbor::{BuildError, Handlers, State, WorkerPhase, WorkerStatus};
 
 use crate::{
-    port::{DONE, LEASE, Port, SECOND, handler},
-    unkind::{Fault, Op},
+    faulty_store::{Fault, Op},
+    rig::{DONE, LEASE, SECOND, WorkerRig, handler},
 };
 
 /// Handlers that count their runs. A job that is called `stuck` runs for an hour.
@@ -28,26 +28,26 @@ fn counting(ran: &Arc<AtomicUsize>) -> Handlers {
     })
 }
 
-async fn only(port: &Port) -> WorkerStatus {
-    let mut workers = port.client.workers().await.unwrap();
+async fn only(rig: &WorkerRig) -> WorkerStatus {
+    let mut workers = rig.client.workers().await.unwrap();
     assert_eq!(workers.len(), 1, "{workers:?}");
     workers.remove(0)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_tells_what_it_is_and_does() {
-    let port = Port::new();
-    let worker = port.worker(counting(&Arc::default())).name("w-1").version("1.4.2");
+    let rig = WorkerRig::new();
+    let worker = rig.worker(counting(&Arc::default())).name("w-1").version("1.4.2");
     let running = worker.announce_every(10 * SECOND).build().unwrap().start();
-    let ids = [port.enqueue("a").await, port.enqueue("b").await, port.enqueue("fails").await];
+    let ids = [rig.enqueue("a").await, rig.enqueue("b").await, rig.enqueue("fails").await];
     for id in &ids[..2] {
-        port.finished(id).await;
+        rig.finished(id).await;
     }
-    port.enqueue("stuck").await;
+    rig.enqueue("stuck").await;
     tokio::time::sleep(26 * SECOND).await;
-    let seen = only(&port).await;
+    let seen = only(&rig).await;
     assert_eq!((seen.name.as_str(), seen.is_overdue), ("w-1", false));
-    assert!(port.now().since(seen.seen_at) <= 13 * SECOND);
+    assert!(rig.now().since(seen.seen_at) <= 13 * SECOND);
     let info = seen.info.unwrap();
     assert_eq!((info.version.as_deref(), info.phase), (Some("1.4.2"), WorkerPhase::Working));
     assert_eq!((info.pid, info.types), (std::process::id(), vec!["work".to_owned()]));
@@ -60,126 +60,126 @@ async fn a_worker_tells_what_it_is_and_does() {
     assert!((13..=26).contains(&info.oldest_secs.unwrap()));
     running.quiet();
     tokio::time::sleep(SECOND).await;
-    assert_eq!(only(&port).await.info.unwrap().phase, WorkerPhase::Quiet);
+    assert_eq!(only(&rig).await.info.unwrap().phase, WorkerPhase::Quiet);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_ends_withdraws_its_announcement_and_one_that_dies_is_overdue() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let start = |name: &str| {
-        let worker = port.worker(counting(&Arc::default())).name(name);
+        let worker = rig.worker(counting(&Arc::default())).name(name);
         worker.announce_every(10 * SECOND).build().unwrap().start()
     };
     let (ends, dies) = (start("ends"), start("dies"));
     tokio::time::sleep(SECOND).await;
-    assert_eq!(port.client.workers().await.unwrap().len(), 2);
+    assert_eq!(rig.client.workers().await.unwrap().len(), 2);
     ends.shutdown().await.unwrap();
     dies.abort();
-    let seen = only(&port).await;
+    let seen = only(&rig).await;
     assert_eq!((seen.name.as_str(), seen.is_overdue), ("dies", false));
     tokio::time::sleep(30 * SECOND).await;
-    assert!(only(&port).await.is_overdue);
+    assert!(only(&rig).await.is_overdue);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_clock_is_the_callers_announces_itself_only_if_asked() {
-    let port = Port::new();
-    let _running = port.worker(counting(&Arc::default())).build().unwrap().start();
+    let rig = WorkerRig::new();
+    let _running = rig.worker(counting(&Arc::default())).build().unwrap().start();
     tokio::time::sleep(60 * SECOND).await;
-    assert_eq!(port.client.workers().await.unwrap(), []);
+    assert_eq!(rig.client.workers().await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_of_a_dead_worker_start_elsewhere_long_before_their_leases_end() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let (dead_runs, runs) = (Arc::default(), Arc::default());
     let worker = |name: &str, ran| {
-        let worker = port.worker(counting(ran)).name(name).lease(600 * SECOND);
+        let worker = rig.worker(counting(ran)).name(name).lease(600 * SECOND);
         worker.fast_recovery(10 * SECOND).build().unwrap().start()
     };
     let dead = worker("dead", &dead_runs);
-    let ids = [port.enqueue("stuck").await, port.enqueue("stuck").await];
-    port.log.until_count("started", 2).await;
+    let ids = [rig.enqueue("stuck").await, rig.enqueue("stuck").await];
+    rig.log.until_count("started", 2).await;
     dead.abort();
-    let (died_at, _running) = (port.now(), worker("alive", &runs));
-    port.log.until_count("started", 4).await;
-    assert!(port.now().since(died_at) <= 15 * SECOND, "{:?}", port.now().since(died_at));
+    let (died_at, _running) = (rig.now(), worker("alive", &runs));
+    rig.log.until_count("started", 4).await;
+    assert!(rig.now().since(died_at) <= 15 * SECOND, "{:?}", rig.now().since(died_at));
     assert_eq!(runs.load(Ordering::SeqCst), 2);
-    assert_eq!(port.log.lines().iter().filter(|it| *it == "evicted dead: 2").count(), 1);
+    assert_eq!(rig.log.lines().iter().filter(|it| *it == "evicted dead: 2").count(), 1);
     for id in &ids {
-        assert_eq!(port.state(id).await, State::Inflight);
+        assert_eq!(rig.state(id).await, State::Inflight);
     }
-    port.check().await;
+    rig.check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_living_worker_that_is_evicted_records_nothing_and_its_jobs_run_again() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let (first, second) = (Arc::default(), Arc::default());
-    let _evicted = port.worker(counting(&first)).name("evicted").build().unwrap().start();
-    let id = port.enqueue("stuck").await;
-    port.log.until("started").await;
-    assert_eq!(port.client.evict("nobody").await.unwrap(), 0);
-    assert_eq!(port.client.evict("evicted").await.unwrap(), 1);
-    port.log.until("lost").await;
-    let _other = port.worker(counting(&second)).name("other").build().unwrap().start();
+    let _evicted = rig.worker(counting(&first)).name("evicted").build().unwrap().start();
+    let id = rig.enqueue("stuck").await;
+    rig.log.until("started").await;
+    assert_eq!(rig.client.evict("unknown").await.unwrap(), 0);
+    assert_eq!(rig.client.evict("evicted").await.unwrap(), 1);
+    rig.log.until("lost").await;
+    let _other = rig.worker(counting(&second)).name("other").build().unwrap().start();
     tokio::time::sleep(2 * 3_600 * SECOND).await;
-    let record = port.finished(&id).await;
+    let record = rig.finished(&id).await;
     assert_eq!((record.state, record.job.deliveries), (State::Done, 2));
     assert_eq!(first.load(Ordering::SeqCst) + second.load(Ordering::SeqCst), 2);
-    assert_eq!(port.log.count("succeeded"), 1);
+    assert_eq!(rig.log.count("succeeded"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_worker_of_a_name_is_told_of() {
-    let port = Port::new();
+async fn a_second_worker_of_a_name_is_reported() {
+    let rig = WorkerRig::new();
     let start = || {
-        let worker = port.worker(counting(&Arc::default())).name("twin");
+        let worker = rig.worker(counting(&Arc::default())).name("twin");
         worker.announce_every(10 * SECOND).build().unwrap().start()
     };
     let first = start();
     tokio::time::sleep(SECOND).await;
-    assert_eq!(port.log.count("name shared"), 0);
+    assert_eq!(rig.log.count("name shared"), 0);
     let _second = start();
-    port.log.until("name shared twin").await;
+    rig.log.until("name shared twin").await;
     first.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn workers_of_one_name_do_not_evict_each_other() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let worker = |lease| {
-        let worker = port.worker(counting(&Arc::default())).name("same").lease(lease);
+        let worker = rig.worker(counting(&Arc::default())).name("same").lease(lease);
         worker.fast_recovery(3 * SECOND).build().unwrap().start()
     };
     let first = worker(LEASE);
-    let id = port.enqueue("stuck").await;
-    port.log.until("started").await;
+    let id = rig.enqueue("stuck").await;
+    rig.log.until("started").await;
     first.abort();
     let _second = worker(LEASE);
     tokio::time::sleep(LEASE / 2).await;
     // The lease cannot be told from those of the second, so it ends by itself.
-    assert_eq!(port.record(&id).await.job.deliveries, 1);
-    assert_eq!(port.log.count("evicted"), 0);
+    assert_eq!(rig.record(&id).await.job.deliveries, 1);
+    assert_eq!(rig.log.count("evicted"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_may_not_evict_others_says_so_once() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let worker = |name: &str| {
-        let worker = port.worker(counting(&Arc::default())).name(name);
+        let worker = rig.worker(counting(&Arc::default())).name(name);
         worker.fast_recovery(3 * SECOND).build().unwrap().start()
     };
-    port.store.next(Op::Evict, [Fault::Deny; 5]);
+    rig.store.next(Op::Evict, [Fault::Deny; 5]);
     let dead = worker("dead");
     tokio::time::sleep(SECOND).await;
     dead.abort();
     let _running = worker("alive");
-    port.log.until("eviction denied: ").await;
+    rig.log.until("eviction denied: ").await;
     tokio::time::sleep(60 * SECOND).await;
-    assert_eq!(port.log.count("eviction denied"), 1);
+    assert_eq!(rig.log.count("eviction denied"), 1);
     // Meanwhile it was allowed.
-    assert_eq!(port.log.count("evicted dead"), 1);
+    assert_eq!(rig.log.count("evicted dead"), 1);
 }
 
 #[test]

@@ -18,8 +18,8 @@ use taskharbor::{
 use taskharbor_core::{admin::SlotTotals, error::Denied};
 
 use crate::{
-    port::{DONE, Port, SECOND, handler, work},
-    unkind::{Fault, Op},
+    faulty_store::{Fault, Op},
+    rig::{DONE, SECOND, WorkerRig, handler, work},
 };
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
@@ -73,70 +73,70 @@ async fn a_report_runs_every_weekday_at_nine_in_berlin_for_a_year() {
 
 #[tokio::test(start_paused = true)]
 async fn a_schedule_is_fired_by_a_worker_that_does_not_know_its_job() {
-    let port = Port::new();
-    let worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let rig = WorkerRig::new();
+    let worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     let nightly = Schedule::cron("nightly", "0 3 * * *").raw("of another service", b"{}");
-    port.client.schedules().put(nightly).await.unwrap();
-    port.log.until("fired nightly@").await;
-    let slot = port.log.time_of("fired nightly@");
+    rig.client.schedules().put(nightly).await.unwrap();
+    rig.log.until("fired nightly@").await;
+    let slot = rig.log.time_of("fired nightly@");
     assert_eq!(slot.as_micros() % 86_400_000_000, 3 * 3_600_000_000);
     worker.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flow_is_made_for_each_slot() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let flow = Flow::group([work("a"), work("b")]).discard().then(work("c"));
     let hourly = Schedule::every("hourly", HOUR).flow(flow);
-    port.client.schedules().put(hourly).await.unwrap();
-    let worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
-    port.log.until_count("fired hourly@", 2).await;
-    port.log.until_count("succeeded hourly@", 6).await;
+    rig.client.schedules().put(hourly).await.unwrap();
+    let worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    rig.log.until_count("fired hourly@", 2).await;
+    rig.log.until_count("succeeded hourly@", 6).await;
     worker.shutdown().await.unwrap();
-    let info = port.client.schedules().get("hourly").await.unwrap().unwrap();
+    let info = rig.client.schedules().get("hourly").await.unwrap().unwrap();
     assert!(info.details.unwrap().jobs >= 4);
     let tail = info.record.firings[0].job.id();
-    assert_eq!(port.state(tail).await, State::Done);
-    port.check().await;
+    assert_eq!(rig.state(tail).await, State::Done);
+    rig.check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deploy_that_changes_nothing_neither_skips_nor_repeats_a_slot() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let ours = |version| {
         let hourly = Schedule::every("hourly", HOUR).job(work("x"));
         Schedules::owned_by("billing").version(version).add(hourly)
     };
     for version in 0..20 {
-        let builder = port.worker(handler(|_, _| async { DONE })).schedules(ours(version));
+        let builder = rig.worker(handler(|_, _| async { DONE })).schedules(ours(version));
         let worker = builder.build().unwrap().start();
         // Deploys fall between slots, on slots, and over several.
         tokio::time::sleep(Duration::from_secs(1_000 + version * 331)).await;
         worker.shutdown().await.unwrap();
     }
-    let info = port.client.schedules().get("hourly").await.unwrap().unwrap();
-    let elapsed = port.now().as_micros() / 3_600_000_000 - 2_000_000_000 / 3_600;
+    let info = rig.client.schedules().get("hourly").await.unwrap().unwrap();
+    let elapsed = rig.now().as_micros() / 3_600_000_000 - 2_000_000_000 / 3_600;
     let fired = info.record.totals.stored + info.record.totals.missed;
     // The last slots may wait for the next worker.
     assert!(fired.abs_diff(elapsed.unsigned_abs()) <= 1, "{fired} of {elapsed}");
-    assert_eq!(port.log.count("fired"), usize::try_from(info.record.totals.stored).unwrap());
+    assert_eq!(rig.log.count("fired"), usize::try_from(info.record.totals.stored).unwrap());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_old_process_does_not_undo_a_deploy() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let start = |version: u64, names: &[&str]| {
         let add = |all: Schedules, name: &&str| {
             all.add(Schedule::every(*name, HOUR).job(work(version.to_string())))
         };
         let ours = names.iter().fold(Schedules::owned_by("billing").version(version), add);
-        port.worker(handler(|_, _| async { DONE })).schedules(ours).build().unwrap().start()
+        rig.worker(handler(|_, _| async { DONE })).schedules(ours).build().unwrap().start()
     };
     let new = start(2, &["a", "c"]);
     tokio::time::sleep(SECOND).await;
     let old = start(1, &["a", "b"]);
-    port.log.until("denied billing: the owner has declared version 2 already").await;
-    let names: Vec<_> = port.client.schedules().list(None, 10).await.unwrap().items;
+    rig.log.until("denied billing: the owner has declared version 2 already").await;
+    let names: Vec<_> = rig.client.schedules().list(None, 10).await.unwrap().items;
     let names: Vec<_> = names.iter().map(|info| info.record.name.as_str()).collect();
     assert_eq!(names, ["a", "c"]);
     for worker in [new, old] {
@@ -152,18 +152,18 @@ async fn what_was_missed_is_caught_up_as_the_policy_says() {
         ("all", Missed::All { at_most: 100 }, 24),
         ("three", Missed::All { at_most: 3 }, 3),
     ];
-    let port = Port::new();
+    let rig = WorkerRig::new();
     for (name, missed, _) in policies {
         let hourly = Schedule::every(name, HOUR).job(work(name)).overlap(Overlap::Allow);
-        port.client.schedules().put(hourly.missed(missed)).await.unwrap();
+        rig.client.schedules().put(hourly.missed(missed)).await.unwrap();
     }
     // No worker for three days; what is older than a day is not caught up.
     tokio::time::sleep(3 * DAY + HOUR / 2).await;
-    let worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
-    port.log.until_count("fired", 28).await;
+    let worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    rig.log.until_count("fired", 28).await;
     tokio::time::sleep(60 * SECOND).await;
     for (name, _, stored) in policies {
-        let record = port.client.schedules().get(name).await.unwrap().unwrap().record;
+        let record = rig.client.schedules().get(name).await.unwrap().unwrap().record;
         assert_eq!(record.totals, SlotTotals::new(stored, 0, 73 - stored), "{name}");
     }
     worker.shutdown().await.unwrap();
@@ -171,56 +171,56 @@ async fn what_was_missed_is_caught_up_as_the_policy_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_cannot_be_stored_is_recorded_and_does_not_stop_the_schedule() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     // Its members overlap with a job that is stored already.
     let flow = Flow::first(work("a")).discard().then(work("b"));
-    port.client.schedules().put(Schedule::every("s", HOUR).flow(flow)).await.unwrap();
-    let slot = port.client.schedules().upcoming("s", 1).await.unwrap()[0];
+    rig.client.schedules().put(Schedule::every("s", HOUR).flow(flow)).await.unwrap();
+    let slot = rig.client.schedules().upcoming("s", 1).await.unwrap()[0];
     let slot = slot.to_string().replace(".000000", "");
     let taken = taskharbor::JobId::new(format!("s@{slot}/1")).unwrap();
-    port.client.enqueue(work("in the way")).id(taken).delay(DAY).await.unwrap();
-    let worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
-    port.log.until("not fired s: job s@").await;
-    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    rig.client.enqueue(work("in the way")).id(taken).delay(DAY).await.unwrap();
+    let worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    rig.log.until("not fired s: job s@").await;
+    let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
     assert_eq!(record.totals, SlotTotals::new(0, 0, 1));
     assert!(record.error.unwrap().as_str().contains("is stored already"));
-    port.log.until("fired s@").await;
-    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    rig.log.until("fired s@").await;
+    let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
     assert_eq!((record.totals, record.error), (SlotTotals::new(1, 0, 1), None));
     worker.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_away_delays_a_slot_and_loses_none() {
-    let port = Port::new();
-    port.client.schedules().put(Schedule::every("s", HOUR).job(work("x"))).await.unwrap();
-    let worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
-    port.log.until("fired s@").await;
-    port.store.down(&[Op::Due, Op::Fire]);
+    let rig = WorkerRig::new();
+    rig.client.schedules().put(Schedule::every("s", HOUR).job(work("x"))).await.unwrap();
+    let worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    rig.log.until("fired s@").await;
+    rig.store.down(&[Op::Due, Op::Fire]);
     tokio::time::sleep(HOUR + HOUR / 2).await;
-    port.store.up();
-    let back = port.now();
-    port.log.until_count("fired s@", 2).await;
-    assert!(port.now().since(back) < 10 * SECOND);
+    rig.store.up();
+    let back = rig.now();
+    rig.log.until_count("fired s@", 2).await;
+    assert!(rig.now().since(back) < 10 * SECOND);
     // The next slot is on time again.
-    port.log.until_count("fired s@", 3).await;
-    assert_eq!(port.now().as_micros() % 3_600_000_000 / 1_000_000, 0);
-    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    rig.log.until_count("fired s@", 3).await;
+    assert_eq!(rig.now().as_micros() % 3_600_000_000 / 1_000_000, 0);
+    let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
     assert_eq!(record.totals, SlotTotals::new(3, 0, 0));
     worker.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_firing_whose_reply_is_lost_fires_once() {
-    let port = Port::new();
-    port.client.schedules().put(Schedule::every("s", HOUR).job(work("x"))).await.unwrap();
-    port.store.next(Op::Fire, [Fault::LoseReply, Fault::Refuse, Fault::LoseReply]);
-    let worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let rig = WorkerRig::new();
+    rig.client.schedules().put(Schedule::every("s", HOUR).job(work("x"))).await.unwrap();
+    rig.store.next(Op::Fire, [Fault::LoseReply, Fault::Refuse, Fault::LoseReply]);
+    let worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     tokio::time::sleep(4 * HOUR).await;
     worker.shutdown().await.unwrap();
-    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
     assert_eq!(record.totals, SlotTotals::new(4, 0, 0));
-    assert_eq!(port.log.count("started s@"), 4);
+    assert_eq!(rig.log.count("started s@"), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,25 +269,25 @@ async fn a_schedule_can_be_run_now_and_backfilled() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_dynamic_schedules_fire_at_their_times() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let daily = |user: usize| {
         let minute = user % 1_440;
         let expression = format!("{} {} * * *", minute % 60, minute / 60);
         Schedule::cron(format!("user-{user}"), expression).raw("digest", b"{}")
     };
-    port.client.schedules().put_many((0..100_000).map(daily)).await.unwrap();
-    let worker = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    rig.client.schedules().put_many((0..100_000).map(daily)).await.unwrap();
+    let worker = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     tokio::time::sleep(2 * HOUR).await;
     // Seventy are due each minute, and a few more than that in the first forty.
-    let fired = port.log.count("fired user-");
+    let fired = rig.log.count("fired user-");
     assert!((120 * 69..=120 * 70).contains(&fired), "{fired}");
-    assert_eq!(port.log.count("not fired"), 0);
+    assert_eq!(rig.log.count("not fired"), 0);
     worker.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn invalid_schedules_are_refused_with_their_field_and_nothing_is_stored() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let ok = |name: &str| Schedule::every(name, HOUR).job(work("x"));
     for (schedule, field, words) in [
         (Schedule::cron("s", "61 * * * *").job(work("x")), "cron", "61 * * * *"),
@@ -305,35 +305,35 @@ async fn invalid_schedules_are_refused_with_their_field_and_nothing_is_stored() 
         (Schedule::every("s", HOUR), "job", "needs a job"),
         (ok(""), "name", "empty"),
     ] {
-        let error = port.client.schedules().put(schedule).await.unwrap_err();
+        let error = rig.client.schedules().put(schedule).await.unwrap_err();
         let ManageError::Schedule(invalid) = &error else { panic!("{error}") };
         assert_eq!(invalid.field, field, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
     let twice = Schedules::owned_by("billing").add(ok("a")).add(ok("a"));
-    let error = port.client.schedules().declare(twice).await.unwrap_err();
+    let error = rig.client.schedules().declare(twice).await.unwrap_err();
     assert!(error.to_string().contains("two schedules"), "{error}");
     let twice = Schedules::owned_by("billing").add(ok("a")).add(ok("a"));
-    let builder = port.worker(handler(|_, _| async { DONE })).schedules(twice);
+    let builder = rig.worker(handler(|_, _| async { DONE })).schedules(twice);
     assert!(builder.build().unwrap_err().to_string().contains("two schedules"));
-    let listed = port.client.schedules().list(None, 10).await.unwrap();
+    let listed = rig.client.schedules().list(None, 10).await.unwrap();
     assert!(listed.items.is_empty(), "{listed:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_schedule_of_another_owner_is_not_touched() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let ok = |name: &str| Schedule::every(name, HOUR).job(work("x"));
-    let schedules = port.client.schedules();
+    let schedules = rig.client.schedules();
     schedules.declare(Schedules::owned_by("mail").add(ok("m"))).await.unwrap();
     let denied = schedules.put(ok("m")).await.unwrap_err().to_string();
     assert_eq!(denied, "schedule m belongs to owner mail: choose another name");
-    let worker = port.worker(handler(|_, _| async { DONE }));
+    let worker = rig.worker(handler(|_, _| async { DONE }));
     let worker = worker.schedules(Schedules::owned_by("billing").add(ok("m")).add(ok("b")));
     let worker = worker.build().unwrap().start();
-    port.log.until("denied billing: schedule m belongs to owner mail").await;
+    rig.log.until("denied billing: schedule m belongs to owner mail").await;
     // The worker goes on, and fires what is there.
-    port.log.until("fired m@").await;
+    rig.log.until("fired m@").await;
     assert!(schedules.get("b").await.unwrap().is_none());
     worker.shutdown().await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! A store whose clock is set back, by 45 s unless a test says how far, in real time: the clock of a handle
-//! is the subject.
+//! A store whose clock is set back, by 45 s unless a test sets another time. The tests run in real time,
+//! because they test the clock of a handle.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use taskharbor_memory::MemoryDriver;
 use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
 use tokio::sync::Notify;
 
-use crate::port::{SECOND, Work, work};
+use crate::rig::{SECOND, Work, work};
 
 const BACK: Duration = Duration::from_secs(45);
 const SOON: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use taskharbor::{AnyDriver, Client, Event, Outcome, State, Worker};
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::mpsc;
 
-use crate::port::{handler, work};
+use crate::rig::{handler, work};
 
 fn send(signal: &str) {
     let kill = Command::new("kill").args([signal, &std::process::id().to_string()]).status();

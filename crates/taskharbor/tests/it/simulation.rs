@@ -14,9 +14,9 @@ use std::{
 use taskharbor::{Handlers, JobError, Outcome, State};
 
 use crate::{
-    port::{Port, SECOND, handler, work},
+    faulty_store::Op,
+    rig::{SECOND, WorkerRig, handler, work},
     seed,
-    unkind::Op,
 };
 
 const JOBS: usize = 50;
@@ -94,11 +94,11 @@ fn handlers(running: &RunningJobs, overlaps: &Arc<Mutex<Vec<String>>>) -> Handle
 }
 
 async fn simulate(seed: u64) {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let mut random = fastrand::Rng::with_seed(seed);
     let (running, overlaps) = (RunningJobs::default(), Arc::default());
     let start = |seed| {
-        port.worker(handlers(&running, &overlaps))
+        rig.worker(handlers(&running, &overlaps))
             .queue("other", 2)
             .crash_limit(u32::MAX)
             .call_timeout(5 * SECOND)
@@ -112,20 +112,20 @@ async fn simulate(seed: u64) {
     for number in 0..JOBS {
         let queue = if number % 3 == 0 { "other" } else { "default" };
         let delay = Duration::from_millis(random.u64(..300_000));
-        let job = port.client.enqueue(work(number.to_string())).queue(queue).delay(delay);
+        let job = rig.client.enqueue(work(number.to_string())).queue(queue).delay(delay);
         ids.push(job.max_attempts(4).await.unwrap().id().clone());
     }
-    port.store.chaos(random.u64(..), 0.15);
+    rig.store.chaos(random.u64(..), 0.15);
     let mut workers: Vec<_> = (0..3).map(|_| start(random.u64(..))).collect();
     if random.bool() {
-        port.store.rotate_tokens();
+        rig.store.rotate_tokens();
     }
     for _ in 0..10 {
         // Some calls fail for so long that leases are lost while others are granted.
         let failing: Vec<Op> = Op::ALL.into_iter().filter(|_| random.u8(..4) == 0).collect();
-        port.store.down(&failing);
+        rig.store.down(&failing);
         tokio::time::sleep(Duration::from_millis(random.u64(..60_000))).await;
-        port.store.up();
+        rig.store.up();
         let at = random.usize(..workers.len());
         if random.bool() {
             workers[at].abort();
@@ -133,9 +133,9 @@ async fn simulate(seed: u64) {
         // Dropping one that was not aborted shuts it down meanwhile.
         workers[at] = start(random.u64(..));
     }
-    port.store.calm();
+    rig.store.calm();
     for (number, id) in ids.iter().enumerate() {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         let kind = KINDS[number % KINDS.len()];
         let (state, attempts) = match kind {
             Kind::Quick | Kind::Long | Kind::Snoozes => (State::Done, 0),
@@ -150,10 +150,10 @@ async fn simulate(seed: u64) {
     }
     let overlaps = overlaps.lock().unwrap().clone();
     assert_eq!(overlaps, Vec::<String>::new());
-    port.check().await;
+    rig.check().await;
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_overlaps_whatever_happens() {
+fn nothing_is_lost_and_nothing_overlaps_despite_faults() {
     seed::play(&[], 100, simulate);
 }

@@ -15,17 +15,17 @@ use crate::harness::store::{self, Store};
 #[path = "../sketch/flows.rs"]
 mod sketch;
 
-/// Produces this number; a negative one is a failure for good.
+/// Produces this number; a negative one is a permanent failure.
 #[derive(Clone, Serialize, Deserialize, Job)]
 #[job(type = "give", output = i64)]
 struct Give(i64);
 
-/// Becomes so many jobs.
+/// Becomes this many jobs.
 #[derive(Clone, Serialize, Deserialize, Job)]
 #[job(type = "count", output = Vec<i64>)]
 struct Count(i64);
 
-/// Adds up one by one what became of each, a failure counting a thousand.
+/// Adds up the outcomes one by one; a failure counts as a thousand.
 #[derive(Clone, Serialize, Deserialize, Job)]
 #[job(type = "sum", input = Each<Result<i64, Failure>>, output = i64)]
 struct Sum;
@@ -44,9 +44,9 @@ async fn count(job: Count, _: Context) -> JobResult<Flow<Vec<i64>>> {
 }
 
 async fn sum(job: Sum, cx: Context) -> JobResult<i64> {
-    let (mut sum, mut fates) = (0, cx.inputs(&job)?);
-    while let Some(fate) = fates.next().await {
-        sum += fate?.unwrap_or(1_000);
+    let (mut sum, mut outcomes) = (0, cx.inputs(&job)?);
+    while let Some(outcome) = outcomes.next().await {
+        sum += outcome?.unwrap_or(1_000);
     }
     Ok(sum)
 }
@@ -84,7 +84,7 @@ async fn the_program_that_people_see_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn groups_nest_grow_and_are_read_page_by_page() {
+async fn groups_nest_expand_and_are_read_page_by_page() {
     let (_store, client, running) = start().await;
     let members = (0..1_500).map(|n| Give(if n == 700 { -1 } else { 1 }));
     let gathered = client.start(Flow::gather(members).then(Sum)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a worker with nothing to do costs its server.
+//! The cost of an idle worker for its server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,14 +6,14 @@ use taskharbor::{Client, JobId};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    crew::{Chore, Ledger, config, open, sql, until, worker},
     harness::server::Server,
+    workload::{Chore, Ledger, config, open, sql, until, worker},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_is_given_hints_leaves_the_server_alone_and_is_on_time() {
+async fn a_worker_with_wake_ups_makes_few_calls_and_is_on_time() {
     let server = Server::start_with("autovacuum = off");
     let driver = open(config(&server.url())).await;
     let ledger = Arc::<Ledger>::default();

@@ -13,7 +13,6 @@ mod bare;
 mod client;
 #[path = "../crash/mod.rs"]
 mod crash;
-mod crew;
 mod flow;
 mod harbor;
 mod idle;
@@ -21,11 +20,12 @@ mod library;
 mod outage;
 #[path = "../real/mod.rs"]
 mod real;
+mod workload;
 
 use taskharbor_testkit::postgres as harness;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chord_ends_once_whoever_is_killed() {
+async fn a_chord_ends_once_even_if_workers_are_killed() {
     let server = harness::server::Server::start();
     crash::survives(&server.url()).await;
 }

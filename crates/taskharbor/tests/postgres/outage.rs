@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use taskharbor::{Client, ConnectError, Driver, JobId, WorkerError, connect, connect_within};
 
 use crate::{
-    crew::{
+    harness::server::{Server, Stop},
+    workload::{
         Chore, HELD, Ledger, Producer, all_done, config, open, sql, still_working, terminate,
         until, worker,
     },
-    harness::server::{Server, Stop},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ async fn no_job_is_lost_when_the_server_is_cut_down_again_and_again() {
     let producer = Producer::start(&driver, 5);
     for round in 0..4 {
         let before = ledger.done();
-        until("work is under way", SOON, async || ledger.done() >= before + 50).await;
+        until("work has begun", SOON, async || ledger.done() >= before + 50).await;
         server.stop(Stop::Immediate);
         server.start_again();
         let done = ledger.done();
@@ -44,7 +44,7 @@ async fn no_job_is_lost_when_the_server_is_cut_down_again_and_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
     let server = Server::start();
-    let driver = open(config(&server.url()).application_name("crew")).await;
+    let driver = open(config(&server.url()).application_name("workload")).await;
     let elsewhere = open(config(&server.url()).application_name("elsewhere")).await;
     let ledger = Arc::<Ledger>::default();
     // Without wake-ups, it would take a minute until work goes on.
@@ -64,11 +64,11 @@ async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
     println!("refused with {refused:?}");
     assert!(refused.to_string().contains("the store is unavailable"), "{refused}");
     let refused = async || !ledger.errors.lock().unwrap().is_empty();
-    ledger.let_go.notify_one();
+    ledger.finish.notify_one();
     until("the worker has noticed", SOON, refused).await;
     server.promote();
 
-    let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crew' \
+    let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'workload' \
                      AND query LIKE '%LISTEN%'";
     let look = sql(&server.url()).await;
     let after = until("it listens again", 2 * SOON, async || {
@@ -86,7 +86,7 @@ async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cutting_every_connection_loses_no_job_and_no_lease() {
     let server = Server::start();
-    let driver = open(config(&server.url()).application_name("crew")).await;
+    let driver = open(config(&server.url()).application_name("workload")).await;
     let ledger = Arc::<Ledger>::default();
     let build = || worker(&driver, &ledger).lease(4 * SECOND).queue("long", 4).build().unwrap();
     let workers = [build().start(), build().start()];
@@ -99,11 +99,11 @@ async fn cutting_every_connection_loses_no_job_and_no_lease() {
         jobs.push(id);
     }
     let producer = Producer::start(&driver, 5);
-    until("work is under way", SOON, async || ledger.done() > 20).await;
+    until("work has begun", SOON, async || ledger.done() > 20).await;
     let killer = sql(&server.url()).await;
     for _ in 0..6 {
         let done = ledger.done();
-        let cut = terminate(&killer, "crew").await;
+        let cut = terminate(&killer, "workload").await;
         let after = until("work goes on", SOON, async || ledger.done() > done + 20).await;
         println!("work went on {after:?} after {cut} connections were cut");
         tokio::time::sleep(SECOND).await;
@@ -116,7 +116,7 @@ async fn cutting_every_connection_loses_no_job_and_no_lease() {
     still_working(&workers).await;
 
     // Wake-ups come back: without them, it would take up to a second.
-    let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crew' \
+    let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'workload' \
                      AND query LIKE '%LISTEN%'";
     until("it listens again", SOON, async || {
         killer.query_one(listening, &[]).await.unwrap().get::<_, i64>(0) == 1
@@ -127,23 +127,23 @@ async fn cutting_every_connection_loses_no_job_and_no_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_room_for_more_connections_is_waited_for() {
     let server = Server::start_with("max_connections = 20\nsuperuser_reserved_connections = 0");
-    let driver = open(config(&server.url()).application_name("crew")).await;
+    let driver = open(config(&server.url()).application_name("workload")).await;
     let ledger = Arc::<Ledger>::default();
     let workers = [worker(&driver, &ledger).build().unwrap().start()];
     let producer = Producer::start(&driver, 5);
-    until("work is under way", SOON, async || ledger.done() > 20).await;
+    until("work has begun", SOON, async || ledger.done() > 20).await;
     let killer = sql(&server.url()).await;
     let mut others = Vec::new();
     // All room is taken, also that of the driver's own connections, as soon as those are cut.
     until("there is no room", SOON, async || {
-        terminate(&killer, "crew").await;
+        terminate(&killer, "workload").await;
         while let Ok((client, connection)) =
             tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await
         {
             tokio::spawn(connection);
             others.push(client);
         }
-        let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crew'";
+        let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'workload'";
         killer.query_one(left, &[]).await.unwrap().get::<_, i64>(0) == 0
     })
     .await;
@@ -180,7 +180,7 @@ async fn calls_that_hang_hold_up_neither_heartbeats_nor_callers_for_long() {
     }
     until("all have begun", SOON, async || jobs.iter().all(|id| ledger.begun(id.as_str()) == 1))
         .await;
-    // Somebody has a look at the short ones and forgets the transaction: their outcomes wait.
+    // A session locks the short jobs and leaves its transaction open, so their outcomes wait.
     let other = sql(&server.url()).await;
     let hold = "BEGIN; SELECT h.seq FROM taskharbor.th_live h JOIN taskharbor.th_job j USING (seq) \
                 WHERE j.id LIKE 'short%' FOR UPDATE OF h";

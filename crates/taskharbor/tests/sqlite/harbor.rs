@@ -6,14 +6,14 @@ use super::*;
 
 #[tokio::test]
 async fn time_is_moved_by_hand() {
-    let place = Place::new("manual");
-    real::time_is_moved_by_hand(&AnyDriver::new(place.driver().await)).await;
+    let temp = TempDir::new("manual");
+    real::time_is_moved_by_hand(&AnyDriver::new(temp.driver().await)).await;
 }
 
 #[tokio::test]
 async fn real_time_passes_by_itself() {
-    let place = Place::new("real");
-    real::real_time_passes_by_itself(&AnyDriver::new(place.driver().await)).await;
+    let temp = TempDir::new("real");
+    real::real_time_passes_by_itself(&AnyDriver::new(temp.driver().await)).await;
 }
 
 #[tokio::test]
@@ -26,9 +26,9 @@ async fn a_paused_clock_is_refused() {
 
 #[tokio::test]
 async fn a_handler_completes_its_job_in_its_transaction_under_test() {
-    let place = Place::new("harbor-ack");
-    let sqlite = place.driver().await;
-    let conn = rusqlite::Connection::open(place.file()).unwrap();
+    let temp = TempDir::new("harbor-ack");
+    let sqlite = temp.driver().await;
+    let conn = rusqlite::Connection::open(temp.file()).unwrap();
     conn.execute_batch("CREATE TABLE orders (number INTEGER)").unwrap();
     let count = || conn.query_row("SELECT count(*) FROM orders", [], |row| row.get::<_, i64>(0));
 
@@ -49,11 +49,11 @@ async fn a_handler_completes_its_job_in_its_transaction_under_test() {
 
 #[tokio::test]
 async fn a_job_is_seen_in_the_transaction_that_enqueued_it() {
-    let place = Place::new("seen");
-    let sqlite = place.driver().await;
+    let temp = TempDir::new("seen");
+    let sqlite = temp.driver().await;
     let driver = AnyDriver::new(sqlite.clone());
     let harbor = Harbor::on(&driver, Time::Manual, Handlers::new());
-    let mut conn = rusqlite::Connection::open(place.file()).unwrap();
+    let mut conn = rusqlite::Connection::open(temp.file()).unwrap();
     let mut tx = sqlite.begin(&mut conn).unwrap();
     let job = harbor.client().enqueue(Double { number: 4 }).within(&mut tx).await.unwrap();
     let seen = harbor.assert_enqueued_in(&mut tx, |it: &Double| it.number == 4).await;

@@ -33,9 +33,9 @@ async fn double(job: Double, _: Context) -> JobResult<u64> {
 }
 
 /// A directory of its own, removed at the end.
-struct Place(PathBuf);
+struct TempDir(PathBuf);
 
-impl Place {
+impl TempDir {
     fn new(name: &str) -> Self {
         let name = format!("taskharbor-library-{}-{name}", std::process::id());
         let dir = std::env::temp_dir().join(name);
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -64,14 +64,14 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn jobs_survive_between_two_openings_by_url() {
-    let place = Place::new("url");
-    let url = format!("sqlite:{}?create=true&synchronous=normal", place.file().display());
+    let temp = TempDir::new("url");
+    let url = format!("sqlite:{}?create=true&synchronous=normal", temp.file().display());
     let driver = taskharbor::connect(&url).await.unwrap();
     driver.migrate().await.unwrap();
     let id = Client::new(&driver).enqueue(Double { number: 4 }).await.unwrap().id().clone();
     driver.close().await.unwrap();
 
-    let driver = taskharbor::connect(&format!("sqlite:{}", place.file().display())).await.unwrap();
+    let driver = taskharbor::connect(&format!("sqlite:{}", temp.file().display())).await.unwrap();
     let worker = Worker::builder(&driver).handlers(Handlers::new().on(double));
     let running = worker.queue("default", 4).build().unwrap().start();
     let handle = Client::new(&driver).enqueue(Double { number: 21 }).await.unwrap();
@@ -83,8 +83,8 @@ async fn jobs_survive_between_two_openings_by_url() {
 
 #[tokio::test]
 async fn a_worker_of_another_opening_runs_what_is_enqueued_here() {
-    let place = Place::new("two");
-    let (here, there) = (place.driver().await, place.driver().await);
+    let temp = TempDir::new("two");
+    let (here, there) = (temp.driver().await, temp.driver().await);
     let worker = Worker::builder(&AnyDriver::new(there)).handlers(Handlers::new().on(double));
     let running = worker.queue("default", 4).build().unwrap().start();
     let client = Client::new(&AnyDriver::new(here));
@@ -97,10 +97,10 @@ async fn a_worker_of_another_opening_runs_what_is_enqueued_here() {
 
 #[tokio::test]
 async fn a_job_is_enqueued_in_the_transaction_of_the_application() {
-    let place = Place::new("within");
-    let sqlite = place.driver().await;
+    let temp = TempDir::new("within");
+    let sqlite = temp.driver().await;
     let client = Client::new(&AnyDriver::new(sqlite.clone()));
-    let mut conn = rusqlite::Connection::open(place.file()).unwrap();
+    let mut conn = rusqlite::Connection::open(temp.file()).unwrap();
     conn.execute_batch("CREATE TABLE orders (number INTEGER)").unwrap();
 
     let mut tx = sqlite.begin(&mut conn).unwrap();
@@ -114,7 +114,7 @@ async fn a_job_is_enqueued_in_the_transaction_of_the_application() {
     let lost = lost.unwrap().unwrap();
     tx.rollback().unwrap();
 
-    let other = Place::new("other");
+    let other = TempDir::new("other");
     let other = Client::new(&AnyDriver::new(other.driver().await));
     let mut tx = sqlite.begin(&mut conn).unwrap();
     let refused = other.enqueue(Double { number: 3 }).within(&mut tx).await;
@@ -147,9 +147,9 @@ async fn book(job: Double, cx: Context<App>) -> JobResult<Outcome<u64>> {
 
 #[tokio::test]
 async fn a_job_is_completed_in_the_transaction_of_its_handler() {
-    let place = Place::new("ack");
-    let sqlite = place.driver().await;
-    let conn = rusqlite::Connection::open(place.file()).unwrap();
+    let temp = TempDir::new("ack");
+    let sqlite = temp.driver().await;
+    let conn = rusqlite::Connection::open(temp.file()).unwrap();
     conn.execute_batch("CREATE TABLE orders (number INTEGER)").unwrap();
     let driver = AnyDriver::new(sqlite.clone());
     let handlers = Handlers::new().on(book).with_state(App { sqlite });
@@ -164,7 +164,7 @@ async fn a_job_is_completed_in_the_transaction_of_its_handler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chord_ends_once_whoever_is_killed() {
-    let place = Place::new("crash");
-    crash::survives(&format!("sqlite:{}?create=true", place.file().display())).await;
+async fn a_chord_ends_once_even_if_workers_are_killed() {
+    let temp = TempDir::new("crash");
+    crash::survives(&format!("sqlite:{}?create=true", temp.file().display())).await;
 }

@@ -1,4 +1,4 @@
-//! A key that nobody knows is refused with those that exist, and other mistakes beside it.
+//! An unknown key is refused with a list of the valid keys, together with all other mistakes.
 
 use serde::{Deserialize, Serialize};
 use taskharbor::Job;

@@ -1,4 +1,4 @@
-//! What follows a gather takes each member's fate. This one takes their outputs.
+//! What follows a gather takes each member's outcome. This one takes their outputs.
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{Flow, Job};

@@ -1,4 +1,4 @@
-//! Whether a worker has a handler for each type of job that waits.
+//! The check that a worker has a handler for each type of job that waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use crate::screen::counted;
 const PAGES: usize = 2;
 /// How many pages are read of all queues.
 const PAGES_OF_ALL: usize = 40;
-/// So many types are told of.
+/// The number of types that are reported.
 const TOLD: usize = 10;
 
 /// Which ready jobs no worker of their queue has a handler for. The oldest and the newest 2,000 of a queue
-/// are looked at. Queues that no worker serves are told of elsewhere.
+/// are looked at. Another check reports queues that no worker serves.
 pub(super) async fn check(patient: &Patient) -> Checked {
     let (Some(queues), Some(_)) = (&patient.queues, &patient.workers) else {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! What became of jobs lately, and whether schedules are fired.
+//! The checks of recent jobs, and of schedules that should have fired.
 
 use taskharbor::{Admin, Driver, DriverError, Filter, List, State};
 use taskharbor_core::{
@@ -67,7 +67,7 @@ pub(super) async fn dlq(patient: &Patient) -> Checked {
     )])
 }
 
-/// So many jobs.
+/// This many jobs.
 struct Found {
     count: usize,
     /// Says so if the search stopped there.

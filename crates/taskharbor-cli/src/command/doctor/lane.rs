@@ -1,4 +1,4 @@
-//! Whether limits hold jobs back, and for how long.
+//! The check for jobs that limits hold back, and for how long.
 
 use taskharbor::{Admin, DriverError, Filter, List, QueueName, State};
 use taskharbor_core::{

@@ -1,4 +1,4 @@
-//! Whether the store answers, in time and with wake-ups.
+//! The checks of the store: its answers, their time, and its wake-ups.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether workers are there, and serve the queues that have work.
+//! The check that workers run, and serve the queues that have work.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the server says while it runs: on standard error, without the secrets of URLs.
+//! The log of the server: on standard error, without the secrets of URLs.
 //!
 //! Clients are told that something failed, and the cause is only here.
 

@@ -100,7 +100,7 @@ fn different(id: &UnitId) -> Failure {
     Failure::error("different", text)
 }
 
-/// Leases that are over may be reclaimed in the destination.
+/// leases that have ended may be reclaimed in the destination.
 fn comparable(mut unit: ExportUnit) -> ExportUnit {
     for job in &mut unit.jobs {
         if matches!(job.life.stage, Stage::Inflight(_)) {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn units_are_found_on_whatever_page_they_come() {
+    async fn units_are_found_on_any_page() {
         let [sent, copies] = units().await;
         assert_eq!(compared([(sent.clone(), copies.clone())]), Ok(4));
         let (first, last) = (copies[..1].to_vec(), copies[1..].to_vec());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn units_that_are_missing_or_changed_are_told() {
+    async fn units_that_are_missing_or_changed_are_reported() {
         let [sent, mut copies] = units().await;
         assert_eq!(compared([(sent.clone(), copies[1..].to_vec())]), Err("different"));
         assert_eq!(compared([(sent[1..].to_vec(), copies.clone())]), Ok(3), "more may be there");

@@ -1,4 +1,4 @@
-//! Limits on their way.
+//! Moving limits.
 //!
 //! They are stored in the destination when all jobs have arrived and before its queues are resumed, so
 //! that no worker there starts more jobs than they allow. Jobs are moved without valid leases, so

@@ -1,4 +1,4 @@
-//! Schedules on their way: each fires in one store at a time.
+//! Moving schedules, so that each fires in one store at a time.
 //!
 //! All schedules of the source are paused before jobs are copied. At the end each is stored in the
 //! destination, and then removed from the source. A move that is interrupted between the two finds it

@@ -1,4 +1,4 @@
-//! [`Side`]: one of the two stores of a move, whose errors say which of them it is.
+//! [`Side`]: one of the two stores of a move. Its errors name the store.
 //!
 //! A store may fail for a moment. Calls that may be repeated are repeated then, so that the move goes on.
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How long a store may be unavailable before the move ends.
-const PATIENCE: Duration = Duration::from_secs(10);
+const OUTAGE_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two tries of a call.
 const TRY_EVERY: Duration = Duration::from_millis(200);
 
@@ -32,7 +32,7 @@ pub(super) struct Side {
     driver: AnyDriver,
     role: &'static str,
     pub(super) shown: String,
-    patience: Duration,
+    outage_limit: Duration,
     /// Whether the last call had to be given up. Then others are made once.
     is_given_up: Cell<bool>,
 }
@@ -59,16 +59,16 @@ impl Side {
         let shown = clean::line(&url.shown());
         let failed = |failure| named(role, &shown, failure);
         let driver = url.open(missing).await.map_err(failed)?;
-        Ok(Self::new(driver, role, shown, PATIENCE))
+        Ok(Self::new(driver, role, shown, OUTAGE_LIMIT))
     }
 
     pub(super) const fn new(
         driver: AnyDriver,
         role: &'static str,
         shown: String,
-        patience: Duration,
+        outage_limit: Duration,
     ) -> Self {
-        Self { driver, role, shown, patience, is_given_up: Cell::new(false) }
+        Self { driver, role, shown, outage_limit, is_given_up: Cell::new(false) }
     }
 
     /// Makes a call, and makes it again while the store is unavailable, for as long as that may take.
@@ -80,7 +80,7 @@ impl Side {
         loop {
             let answer = call(&self.driver).await;
             let is_away = answer.as_ref().is_err_and(CallFailure::is_unavailable);
-            if !is_away || self.is_given_up.get() || began.elapsed() >= self.patience {
+            if !is_away || self.is_given_up.get() || began.elapsed() >= self.outage_limit {
                 self.is_given_up.set(is_away);
                 return self.named(answer);
             }

@@ -42,16 +42,16 @@ impl Stores {
         Self { from, to: taskharbor::connect("memory:").await.unwrap() }
     }
 
-    /// Moves all jobs, while these calls of the source fail. It may be unavailable for so long.
+    /// Moves all jobs, while these calls of the source fail. It may be unavailable for this long.
     async fn transfer(
         &self,
-        patience: Duration,
+        outage_limit: Duration,
         fails: impl Fn(Op) -> bool + Send + Sync + 'static,
     ) -> Outcome<Report> {
         let from = AnyDriver::new(Intercept::new(self.from.clone(), Fails(Arc::new(fails))));
-        let source = Side::new(from, "source", "here".to_owned(), patience);
+        let source = Side::new(from, "source", "here".to_owned(), outage_limit);
         let to = self.to.clone();
-        let destination = Side::new(to, "destination", "there".to_owned(), patience);
+        let destination = Side::new(to, "destination", "there".to_owned(), outage_limit);
         transfer(&source, &destination, true, &Hold::begin()).await
     }
 

@@ -127,7 +127,7 @@ impl Program {
                         }
                         stopping = Some((reason, Instant::now() + STOPPING));
                     }
-                    // Whatever it still does, its output cannot be kept.
+                    // The output is too large to be stored, so the program need not go on.
                     () = is_full.notified() => group.kill(),
                     // Not before it is to stop: then that it was killed is not its failure.
                     () = hurried(&mut haste), if stopping.is_some() && !is_killed => {
@@ -138,7 +138,7 @@ impl Program {
                 }
             };
             if stopping.is_some() {
-                // So has to stop whatever it started, also if it ended by itself.
+                // The processes that it started have to stop, too, also if it ended by itself.
                 group.end();
             }
             if !is_quiet && ended.is_ok() {
@@ -322,7 +322,7 @@ struct Output {
 }
 
 impl Output {
-    /// Reads to the end, or to the limit, which `is_full` is told of.
+    /// Reads to the end, or to the limit, of which `is_full` is notified.
     async fn read(&mut self, from: Option<impl AsyncRead + Unpin>, is_full: &Notify) {
         let Some(mut from) = from else { return };
         let mut piece = [0; 8 * 1024];
@@ -363,7 +363,7 @@ impl Group {
         self.send(rustix::process::Signal::KILL);
     }
 
-    /// Whatever is left of it has to stop.
+    /// Stops the processes that are left.
     fn end(&mut self) {
         self.kill();
         self.forget();
@@ -375,7 +375,7 @@ impl Group {
         }
     }
 
-    /// The program has ended by itself; whatever it left behind is meant to stay.
+    /// The program has ended by itself. Processes that it left running are meant to stay.
     fn leave(mut self) {
         self.forget();
     }

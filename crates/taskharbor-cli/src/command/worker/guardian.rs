@@ -26,7 +26,7 @@ use crate::{
 /// The hidden command that is the other end.
 pub(crate) const COMMAND: &str = "guard-worker";
 /// How long to retry when the store is unavailable. After that the leases end by themselves.
-const PATIENCE: Duration = Duration::from_secs(60);
+const OUTAGE_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a statement may go on in a server after its caller died.
 const LATE_GRANTS: Duration = Duration::from_secs(1);
@@ -121,7 +121,7 @@ pub(crate) fn run() {
 async fn evict(holder: Holder, incarnation: Incarnation) {
     let (began, mut failures) = (Instant::now(), 0);
     let again = Exponential::new().base(Duration::from_millis(200)).cap(Duration::from_secs(5));
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < OUTAGE_LIMIT {
         let Ok(url) = Url::find(None) else { return };
         match url.try_open(Missing::Refuse).await {
             Ok(Opened::Driver(driver)) => {

@@ -1,4 +1,4 @@
-//! What a program says on standard error: passed on as it comes, and its end kept as the error.
+//! The standard error of a program: passed on as it comes, with its end kept as the error.
 
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt};

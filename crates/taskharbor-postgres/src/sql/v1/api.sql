@@ -87,12 +87,12 @@ DECLARE
   v_count  int := 0;
 BEGIN
   IF jsonb_typeof(p_headers) <> 'object' THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the headers are no object: give names and texts';
+    RAISE invalid_parameter_value USING MESSAGE = 'the headers must be a JSON object, with a text for each name';
   END IF;
   FOR v_header IN SELECT h.key, jsonb_typeof(h.value) AS kind, h.value #>> '{}' AS text FROM jsonb_each(p_headers) h LOOP
     PERFORM th_check_name('header name', v_header.key, 255);
     IF v_header.kind <> 'string' THEN
-      RAISE invalid_parameter_value USING MESSAGE = 'the value of header "' || v_header.key || '" is no text';
+      RAISE invalid_parameter_value USING MESSAGE = 'the value of header "' || v_header.key || '" must be a text';
     END IF;
     v_bytes := v_bytes + octet_length(v_header.key) + octet_length(v_header.text);
     v_count := v_count + CASE WHEN v_header.key LIKE 'th-%' THEN 0 ELSE 1 END;

@@ -59,6 +59,6 @@ BEGIN
     SELECT FROM unnest(p_edges) AS e
     WHERE (e.child BETWEEN 1 AND p_members AND e.parent >= 1 AND e.run BETWEEN 1 AND p_members AND e.parent + e.run - 1 <= p_members) IS NOT TRUE
   ) THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'an edge or the tail of the flow is no member of it';
+    RAISE invalid_parameter_value USING MESSAGE = 'an edge or the tail of the flow is not a member of the flow';
   END IF;
 END $$;

@@ -82,7 +82,7 @@ BEGIN
   SELECT l.flow, l.cancel_requested INTO flow, v_cancel FROM th_live l WHERE l.seq = p_seq;
   IF v_cancel THEN
     -- CAN-5
-    PERFORM th_finish(ARRAY[ROW(p_seq, 'cancelled', true, NULL, NULL, NULL, NULL)::th_end], p_now, false, false);
+    PERFORM th_finish(ARRAY[ROW(p_seq, 'cancelled', true, NULL, NULL, NULL, NULL)::th_job_end], p_now, false, false);
     wakes := th_propagate_failure(ARRAY[p_seq], p_now);
     RETURN;
   END IF;
@@ -126,7 +126,7 @@ BEGIN
   SELECT j.* INTO v_job FROM th_job j WHERE j.seq = p_seq;
   SELECT f.tail = p_seq, b.key_hold IN ('until_done', 'until_terminal') INTO v_is_tail, v_keeps
   FROM th_flow f LEFT JOIN th_job b ON b.id = f.id WHERE f.seq = th_replace.flow;
-  PERFORM th_finish(ARRAY[ROW(p_seq, 'done', true, NULL, NULL, NULL, NULL)::th_end], p_now, false, true);
+  PERFORM th_finish(ARRAY[ROW(p_seq, 'done', true, NULL, NULL, NULL, NULL)::th_job_end], p_now, false, true);
   -- The dependants go by the policy of the job that expanded, and wait for the tail from now on. EXP-2, FAI-5.
   v_tail.on_failure := v_job.on_failure;
   v_jobs[p_tail] := v_tail;

@@ -23,14 +23,14 @@ $$;
 
 -- The end of a job. If `failures` is NULL, the attempts and failures stay as they are. If a holder settled the job, its
 -- token may repeat that; otherwise no token may.
-CREATE TYPE th_end AS (
+CREATE TYPE th_job_end AS (
   seq bigint, state th_terminal, is_settled boolean, attempts int, failures int, reason text, output bytea
 );
 
 -- Makes live jobs terminal. Returns the jobs that became terminal. With p_waiting, jobs that are inflight are left
 -- alone. The keys that are held until the jobs end are freed, but for a job that was replaced by its expansion. KEY-4,
 -- KEY-7.
-CREATE FUNCTION th_finish(p_ends th_end[], p_now bigint, p_waiting boolean, p_is_replaced boolean)
+CREATE FUNCTION th_finish(p_ends th_job_end[], p_now bigint, p_waiting boolean, p_is_replaced boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -75,7 +75,7 @@ CREATE FUNCTION th_finish_all(p_seqs bigint[], p_state th_terminal, p_reason tex
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN th_finish(
-    ARRAY(SELECT ROW(s, p_state, false, NULL, NULL, p_reason, NULL)::th_end FROM unnest(p_seqs) AS s),
+    ARRAY(SELECT ROW(s, p_state, false, NULL, NULL, p_reason, NULL)::th_job_end FROM unnest(p_seqs) AS s),
     p_now, p_waiting, false);
 END $$;
 

@@ -39,7 +39,7 @@ BEGIN
      ORDER BY th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1));
 END $$;
 
--- The lanes of a priority that have a job to grant, with the first of them, by name, from one on, so many at most. Each is looked
+-- The lanes of a priority that have a job to grant, with the first of them, by name, from one on, this many at most. Each is looked
 -- up behind the last. Jobs under a lease are passed on the way. p_priority_key is the key of a lane without a name, and p_end
 -- that of the first lane which is not looked at.
 CREATE FUNCTION th_lane_heads(
@@ -137,7 +137,7 @@ END $$;
 -- one of them is to be cancelled, or if another call has one of them.
 CREATE TYPE th_firsts AS (rows tid[], lanes text[], ats bigint[], seqs bigint[], has_large boolean, is_complete boolean);
 
--- Finds and locks the first job of each lane of a priority, by name, from one on and before another, so many at most.
+-- Finds and locks the first job of each lane of a priority, by name, from one on and before another, this many at most.
 CREATE FUNCTION th_lock_firsts(p_queue text, p_priority int, p_from text, p_before text, p_limit bigint, p_now bigint, p_pass_by bigint[])
 RETURNS th_firsts LANGUAGE plpgsql AS $$
 DECLARE
@@ -203,7 +203,7 @@ BEGIN
   is_cut := EXISTS (SELECT FROM unnest(v_lanes) AS o WHERE o.room = 1 AND p_left > 1);
 END $$;
 
--- Finds and locks due jobs of some lanes, so many turns of each. With one turn of each they come in the order of turns, and
+-- Finds and locks due jobs of some lanes, this many turns of each. With one turn of each they come in the order of turns, and
 -- end before the first that is to be cancelled. Answers also the lanes that may have more, whose turn was last, and whether
 -- a limit of a lane was reached. RES-1, LAN-3.
 CREATE FUNCTION th_take_from(

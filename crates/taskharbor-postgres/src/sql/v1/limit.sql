@@ -20,7 +20,7 @@ CREATE FUNCTION th_rate_next(p_rate jsonb, p_tat bigint) RETURNS bigint LANGUAGE
   SELECT p_tat - ((p_rate->>'burst')::bigint - 1) * th_rate_interval(p_rate)
 $$;
 
--- Up to when a rate is charged after so many jobs more. RAT-1, RAT-2.
+-- Up to when a rate is charged after this many jobs more. RAT-1, RAT-2.
 CREATE FUNCTION th_rate_charge(p_rate jsonb, p_tat bigint, p_now bigint, p_jobs bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
   SELECT least(greatest(p_tat, p_now) + p_jobs * th_rate_interval(p_rate), 253402300799999999)
 $$;
@@ -53,7 +53,7 @@ CREATE TYPE th_gate AS (
   held jsonb, lanes text[], is_starved boolean, lease_end bigint, is_blocked boolean
 );
 
--- The leases that count in a queue, each with its lane. A lease that is over may be valid at an earlier time.
+-- The leases that count in a queue, each with its lane. A lease that has ended may be valid at an earlier time.
 CREATE FUNCTION th_counted_leases(p_queue text) RETURNS TABLE (seq bigint, lane text, lease_expires_at bigint)
 LANGUAGE sql STABLE AS $$
   SELECT l.seq, l.lane, l.lease_expires_at FROM {schema}.th_live l
@@ -69,7 +69,7 @@ BEGIN
   END IF;
 END $$;
 
--- What may be granted of so many jobs of a queue whose row is locked. LIM-1, RAT-1, RAT-4.
+-- What may be granted of this many jobs of a queue whose row is locked. LIM-1, RAT-1, RAT-4.
 CREATE FUNCTION th_open_gate(p_queue text, p_limit bigint, p_now bigint) RETURNS th_gate LANGUAGE plpgsql AS $$
 DECLARE
   g       th_gate;
@@ -193,7 +193,7 @@ BEGIN
 END $$;
 
 -- When a queue may have more to grant that gave less than was demanded. RES-7, RES-10, RAT-3. Until its own rate or hold lets
--- a job go, nothing else matters. The end of a lease that is over is no such instant: what holds the job back is.
+-- a job go, nothing else matters. The end of a lease that has ended is no such instant: what holds the job back is.
 CREATE FUNCTION th_gate_next_due(p_gate th_gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_closed bigint := greatest(CASE WHEN p_gate.held_until > p_now THEN p_gate.held_until END, th_queue_rate_opens(p_gate, p_now));

@@ -38,7 +38,7 @@ BEGIN
   END IF;
 END $$;
 
--- Then, if the page is short because so many records as may be looked at were, a row without an id: the last of them.
+-- Then, if the call has read as many records as it may and the page is short, a row without an id: the last one read.
 CREATE FUNCTION th_list_v1(
   p_after bigint, p_desc boolean, p_limit bigint, p_scan bigint, p_queue text, p_type text, p_lane text, p_flow text,
   p_state text, p_key text, p_header text, p_value text, p_error text, p_created_from bigint, p_created_before bigint,

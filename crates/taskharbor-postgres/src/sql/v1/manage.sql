@@ -16,7 +16,7 @@ END $$;
 
 -- A job that something is done to: whether it was live when all such jobs were locked, and its state then.
 CREATE TYPE th_target AS (ord bigint, seq bigint, flow bigint, is_live boolean, was text);
--- What became of it: the state it is in, or was in if it is gone; or why nothing was done.
+-- The result: the state that the job is in, or was in if it was removed; or why nothing was done.
 CREATE TYPE th_managed AS (ord bigint, state text, denied text, detail text);
 
 -- Does one thing to each of many jobs or flows, in their order (SET-9). A row for each; then one without an item: the
@@ -126,7 +126,7 @@ BEGIN
 END $$;
 
 -- The members among targets in groups that can be cancelled at once, each in the place of its first target. A job that waits
--- for no failure and whose policy cancels no dependants ends nothing but failure jobs, so many of them are a group.
+-- for no failure and whose policy cancels no dependants ends nothing but failure jobs, this many of them are a group.
 CREATE FUNCTION th_cancel_groups(p_targets th_target[]) RETURNS TABLE (ord bigint, targets th_target[], seqs bigint[])
 LANGUAGE sql STABLE AS $$
   SELECT min(g.ord), array_agg(g.target), array_agg(g.seq)

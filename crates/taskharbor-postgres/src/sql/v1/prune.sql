@@ -64,7 +64,8 @@ BEGIN
   RETURN v_removed;
 END $$;
 
--- Up to which time as many jobs ended as may go; NULL if there are not so many. Every row has at least one.
+-- The earliest time such that at least p_limit jobs without a flow were kept until then or less and may be removed;
+-- NULL if there are fewer. Every row has at least one job, so p_limit rows of each state are enough.
 CREATE FUNCTION th_prune_until(p_done bigint, p_cancelled bigint, p_dlq bigint, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 BEGIN

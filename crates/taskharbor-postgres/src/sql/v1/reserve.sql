@@ -7,7 +7,7 @@ CREATE TYPE th_start AS (priority int, at bigint, seq bigint);
 -- all of them stand. It is full if more of them were found than fit into one answer.
 CREATE TYPE th_candidates AS (rows tid[], jobs bigint, has_large boolean, marked bigint, bytes bigint, is_full boolean);
 
--- A job as the caller is told of it.
+-- A granted job, as it is returned to the caller.
 CREATE TYPE th_granted AS (
   id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
   created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
@@ -258,7 +258,7 @@ BEGIN
   END IF;
 END $$;
 
--- Keeps as many of the candidates as have payloads of at most so many bytes, together with those granted before; one at
+-- Keeps as many of the candidates as have payloads of at most this many bytes, together with those granted before; one at
 -- least if there are none. They are measured only if they could be too many.
 CREATE FUNCTION th_cut_to_size(p_found th_candidates, p_max_bytes bigint, p_before bigint) RETURNS th_candidates LANGUAGE plpgsql AS $$
 DECLARE

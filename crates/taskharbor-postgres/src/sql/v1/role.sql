@@ -21,10 +21,10 @@ DECLARE
   v_function regprocedure;
 BEGIN
   IF part NOT IN ('worker', 'producer', 'viewer') THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'there is no part ' || quote_literal(part) || ': choose worker, producer or viewer';
+    RAISE invalid_parameter_value USING MESSAGE = 'unknown part ' || quote_literal(part) || ': choose worker, producer or viewer';
   END IF;
   IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = to_role) THEN
-    RAISE undefined_object USING MESSAGE = 'there is no role ' || v_role || ': create it first';
+    RAISE undefined_object USING MESSAGE = 'unknown role ' || v_role || ': create it first';
   END IF;
   EXECUTE 'GRANT USAGE ON SCHEMA {schema} TO ' || v_role;
   EXECUTE 'GRANT SELECT ON th_meta TO ' || v_role;

@@ -190,7 +190,7 @@ CREATE FUNCTION th_apply(p_items th_item[], p_now bigint, OUT ords bigint[], OUT
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_ends   th_end[];
+  v_ends   th_job_end[];
   v_put    th_item[];
   v_seqs       bigint[];            -- the failures to record
   v_failures   int[];
@@ -199,7 +199,7 @@ DECLARE
   v_errors     text[];
 BEGIN
   SELECT coalesce(array_agg(a.ord), '{}'), coalesce(array_agg(a.seq) FILTER (WHERE a.state <> 'done'), '{}'),
-    array_agg(ROW(a.seq, a.state, true, a.attempts, a.failures, CASE WHEN a.state = 'dlq' THEN a.reason END, a.output)::th_end)
+    array_agg(ROW(a.seq, a.state, true, a.attempts, a.failures, CASE WHEN a.state = 'dlq' THEN a.reason END, a.output)::th_job_end)
       FILTER (WHERE a.state IS NOT NULL),
     array_agg(a.item) FILTER (WHERE a.state IS NULL),
     array_agg(a.seq) FILTER (WHERE a.failures > 0), array_agg(a.failures) FILTER (WHERE a.failures > 0),
@@ -363,11 +363,11 @@ CREATE FUNCTION th_ack_members(
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_ends th_end[];
+  v_ends th_job_end[];
 BEGIN
   until := coalesce(
     (SELECT min(i.ord) - 1 FROM unnest(p_items) AS i WHERE i.ord > p_from AND i.kind <> 'ack'), 9223372036854775807);
-  SELECT array_agg(ROW(i.seq, 'done', true, NULL, NULL, NULL, i.output)::th_end), coalesce(array_agg(i.ord), '{}'),
+  SELECT array_agg(ROW(i.seq, 'done', true, NULL, NULL, NULL, i.output)::th_job_end), coalesce(array_agg(i.ord), '{}'),
     coalesce(array_agg(i.seq ORDER BY i.ord), '{}'), coalesce(array_agg(DISTINCT i.flow), '{}')
   INTO v_ends, ords, acked, flows
   FROM (

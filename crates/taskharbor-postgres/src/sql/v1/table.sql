@@ -11,7 +11,7 @@
 -- does when its statistics are from a time at which the table was empty. Where the order or another condition would still
 -- let it, the rows of the table are in a subquery with OFFSET 0, which it leaves alone.
 
--- How a job ended: done, dlq (dead-lettered: out of attempts, or failed for good), or cancelled.
+-- How a job ended: done, dlq (dead-lettered: out of attempts, or failed permanently), or cancelled.
 CREATE TYPE th_terminal AS ENUM ('done', 'dlq', 'cancelled');
 -- What a job is: work for a handler; failure_job, which runs only if a parent fails; or a join, which no worker runs, named by
 -- how its outputs are read: list, gather, empty, discard, first.
@@ -20,7 +20,7 @@ CREATE TYPE th_kind AS ENUM ('work', 'failure_job', 'list', 'gather', 'empty', '
 -- fail_fast (all of the flow that has not started is cancelled), continue (they run and read the failure).
 CREATE TYPE th_policy AS ENUM ('block', 'cancel', 'fail_fast', 'continue');
 -- How long an idempotency key is held: until_pruned (the record of the job is removed), until_done (the job succeeds),
--- until_terminal (the job ends in any way), for_a_time (from the enqueue on, whatever becomes of the job).
+-- until_terminal (the job is terminal), for_a_time (from the enqueue on, in every state of the job).
 CREATE TYPE th_key_hold AS ENUM ('until_pruned', 'until_done', 'until_terminal', 'for_a_time');
 -- Where an edge stands: waits_for_success (and is satisfied as soon as the parent is done, without a write),
 -- waits_for_failure (the edge of a failure job), satisfied (of no more account), not_needed (the parent of a failure job
@@ -187,7 +187,7 @@ CREATE TABLE th_key (
 );
 CREATE INDEX th_key_left ON th_key (held_until) WHERE seq IS NULL;
 
--- Edges: which job reads the output of which, and whether it still waits for it. A row with a run stands for so many
+-- Edges: which job reads the output of which, and whether it still waits for it. A row with a run stands for this many
 -- edges, all waiting for success, to parents whose numbers follow each other: (child, ord + n, parent + n) for n from 0.
 -- The numbers lie in one span of 512, so the runs that a parent is in are found by their first parents. Before an edge of
 -- a run changes, th_split_runs makes a row of each.
@@ -256,7 +256,7 @@ CREATE TABLE th_lane (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500);
 
 -- The numbers of the jobs that were granted in queues whose limits count inflight jobs, a row for each call. A job that is
--- noted counts as long as its row in th_live has a valid lease, so whatever ends the lease frees the place; notes of other
+-- noted counts as long as its row in th_live has a valid lease, so every end of the lease frees the place; notes of other
 -- jobs are dropped by a later reserve. LIM-1, LIM-5.
 CREATE TABLE th_grant_note (
   queue           text COLLATE "C" NOT NULL,

@@ -29,7 +29,7 @@ fn unmeasured(own: Id, last: Option<Id>) -> Drained {
     Drained { took: MIN_PACE / LOOKS_IN_PACE, ..drained(own, last) }
 }
 
-/// One of so many listeners, the seed tells which, and the time.
+/// One of this many listeners, the seed tells which, and the time.
 fn one_of(listeners: u32, seed: u64) -> (Turns, Instant) {
     let mut turns = Turns::new(ME, seed);
     turns.serve(&queue());

@@ -12,7 +12,7 @@ use super::{Way, connect, pool};
 use crate::postgres::bouncer;
 
 /// How long the connections of a test may outlive it before its schema is given up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The time between two looks at whether they are gone.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -74,29 +74,34 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Empties all tables, once nobody can write to them any more: a call whose future was dropped
-    /// may still be under way.
+    /// Empties all tables, once no session can write to them any more: a call whose future was
+    /// dropped may still be in flight.
     pub(super) async fn empty(
         &self,
         schema: &str,
         application: &str,
         way: Way,
     ) -> Result<(), String> {
-        let emptied = timeout(PATIENCE, self.empty_at_last(schema, application, way)).await;
+        let emptied = timeout(WAIT_LIMIT, self.empty_once_unused(schema, application, way)).await;
         let in_time = emptied.map_err(|_| "its connections stayed open".to_owned())?;
         in_time.map_err(|error| format!("{error:?}"))
     }
 
-    async fn empty_at_last(&self, schema: &str, application: &str, way: Way) -> Result<(), Error> {
+    async fn empty_once_unused(
+        &self,
+        schema: &str,
+        application: &str,
+        way: Way,
+    ) -> Result<(), Error> {
         let client = self.connection().await?;
-        until_gone(&client, application, way).await?;
+        until_closed(&client, application, way).await?;
         truncate(&client, schema).await?;
         self.keep(client);
         Ok(())
     }
 }
 
-async fn until_gone(client: &Client, application: &str, way: Way) -> Result<(), Error> {
+async fn until_closed(client: &Client, application: &str, way: Way) -> Result<(), Error> {
     let backends = "SELECT pid FROM pg_stat_activity WHERE application_name = $1";
     let backends = client.prepare(backends).await?;
     loop {

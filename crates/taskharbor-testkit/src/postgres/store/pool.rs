@@ -136,7 +136,7 @@ impl Pool {
         let Some(Request { way, reply }) = self.waiting.pop_front() else { return };
         self.lent += 1;
         let application = format!("{}_test_{}", name(), self.lent);
-        // If nobody waits any longer, dropping the loan gives it back.
+        // If the receiver was dropped, dropping the loan returns it.
         let _ = reply.send(Ok(Loan { schema, application, way }));
     }
 

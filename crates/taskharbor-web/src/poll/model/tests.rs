@@ -1,4 +1,4 @@
-//! What the overview says of counts, and how many queues it tells apart.
+//! The counts of the overview, and the number of queues with counts of their own.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn name(number: usize) -> QueueName {
     QueueName::new(format!("queue-{number:04}")).unwrap()
 }
 
-/// A queue with so many ready jobs.
+/// A queue with this many ready jobs.
 fn counted(queue: QueueName, ready: usize) -> QueueCounts {
     let mut counts = QueueCounts::new(queue);
     counts.states.ready = ready;

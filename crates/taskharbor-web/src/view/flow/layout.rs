@@ -1,4 +1,4 @@
-//! Where the boxes of a graph lie: a layer for each member, a position for each box of a layer.
+//! The layout of a graph: a layer for each member, a position for each box of a layer.
 //!
 //! It is pure. Members are numbers, edges are pairs of them. An edge always leads to a later layer, and a
 //! position is given to one box of a layer only.
@@ -169,7 +169,7 @@ fn order(row: &mut [u32], neighbours: &[Vec<u32>], places: &mut [f64]) {
     place(row, places);
 }
 
-/// Places a layer around the middle.
+/// RequestPermits a layer around the middle.
 fn place(row: &[u32], places: &mut [f64]) {
     let middle = (number(row.len()) - 1.0) / 2.0;
     for (position, at) in row.iter().enumerate() {

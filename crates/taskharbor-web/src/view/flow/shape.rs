@@ -32,7 +32,7 @@ const MAX_READ_BYTES: usize = 128 * 1024 * 1024;
 const READ_FOR: Duration = Duration::from_secs(3);
 /// How many records are asked for at once.
 const AT_ONCE: usize = 16;
-/// Of what a member waits for, so many are read before others.
+/// Of what a member waits for, this many are read before others.
 const ANCESTORS: usize = 2;
 
 /// The members of a flow, as far as they are known.

@@ -1,4 +1,4 @@
-//! What is done to one job, and enqueueing one.
+//! Actions on one job, and enqueueing one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What became of the job.
+/// The result of the action.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "JobActed")]
 struct Acted {
@@ -108,7 +108,7 @@ async fn purge(call: Call, _: Nothing) -> Result<Acted, Problem> {
     Ok(Acted { state: job(&call)?.purge().await? })
 }
 
-/// What became of a job that was enqueued.
+/// The result of an enqueue.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "JobEnqueued")]
 pub(super) struct Stored {

@@ -90,7 +90,7 @@ struct JobFacts {
     flow: Option<JobId>,
     /// How many jobs' outputs it reads.
     parent_count: usize,
-    /// What has to become of its parents before it may run.
+    /// The condition on its parents before it may run.
     condition: Condition,
     /// What happens to its dependants if it fails.
     on_failure: FailurePolicy,
@@ -104,7 +104,7 @@ enum Hold {
     UntilPruned,
     UntilDone,
     UntilTerminal,
-    /// For so many nanoseconds after the job was enqueued.
+    /// For this many nanoseconds after the job was enqueued.
     For(u64),
 }
 

@@ -1,4 +1,4 @@
-//! The timeline of a job: what its record tells of its life, in order.
+//! The timeline of a job: the events that its record has, in order.
 //!
 //! A store keeps the present of a job and its last failures, not every change. So the timeline has the
 //! last start alone, and no requeues.

@@ -1,4 +1,4 @@
-//! What a caller sees of the definition of a schedule.
+//! The part of the definition of a schedule that a caller may see.
 
 use serde_json::{Value, value::RawValue};
 use taskharbor::ScheduleInfo;

@@ -1,4 +1,4 @@
-//! The headers of every answer, whatever it says.
+//! The headers that every answer has.
 
 use axum::{
     body::Body,
@@ -80,7 +80,7 @@ async fn what_the_api_answers_is_kept_nowhere() {
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_the_right_ones() {
+async fn a_wrong_method_is_answered_with_the_right_ones() {
     let rig = Rig::new();
     for (method, path, allowed) in [
         (Method::POST, "/v1/stores", "GET,HEAD"),

@@ -100,7 +100,7 @@ async fn the_access_of_the_application_is_checked_like_any_other() {
     let app = application();
     let reply = send(&app, post("/admin/jobs/v1/main/work/enqueue", A_JOB, &[])).await;
     assert_eq!(reply.problem(), (403, "needs_workers".to_owned()));
-    // Nobody can sign in where access comes from the application.
+    // Signing in is refused if access comes from the application.
     let reply = send(&app, post("/admin/jobs/v1/session", r#"{"token": "th_1"}"#, &[])).await;
     assert_eq!(reply.problem(), (409, "no_tokens".to_owned()));
 }

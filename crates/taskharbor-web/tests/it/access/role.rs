@@ -1,4 +1,4 @@
-//! What callers may see and do, and that what they do is recorded.
+//! The permissions of each role, and the record of its actions.
 
 use serde_json::{Value, json};
 use taskharbor::JobId;
@@ -44,7 +44,7 @@ async fn every_change_by_a_person_is_recorded() {
 }
 
 #[tokio::test]
-async fn payloads_are_shown_to_those_who_may_see_them_and_nowhere_else() {
+async fn payloads_are_shown_only_with_the_permission_to_see_them() {
     let rig = Rig::new();
     let id = job(&rig).await;
     let blind = rig.served_to(Access::new("ada", Role::Admin));

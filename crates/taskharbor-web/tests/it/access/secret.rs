@@ -1,4 +1,4 @@
-//! What the store says stays on the server.
+//! The text of the store's errors stays on the server.
 
 use taskharbor::{Admin, AnyDriver, Driver, DriverError};
 use taskharbor_memory::MemoryDriver;

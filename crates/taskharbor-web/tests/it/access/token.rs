@@ -142,7 +142,7 @@ async fn a_sweep_ends_with_the_token_that_it_was_started_with() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_trusted_lets_nobody_in() {
+async fn a_file_that_cannot_be_trusted_is_refused() {
     let file = token_file();
     let token = add(&file, "ada", Role::Admin);
     let rig = with_tokens(&file);

@@ -125,7 +125,7 @@ async fn a_worker_is_listed_and_evicted() {
 }
 
 #[tokio::test]
-async fn whatever_was_done_is_in_the_action_log() {
+async fn every_action_is_in_the_action_log() {
     let site = Site::open().await;
     let ids = site.enqueue("mail", "email:send", 2).await;
     let page = site.visit(&format!("jobs/{}", ids[0])).await;

@@ -1,5 +1,5 @@
-//! What must not happen: scripts from data, changes without a role or from other sites, silence when
-//! something is away.
+//! Failures that must not happen: scripts from data, changes without a role or from other sites, silence when
+//! the server or the store is away.
 
 use std::{fs, path::Path, time::Duration};
 

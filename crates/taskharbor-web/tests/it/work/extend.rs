@@ -48,7 +48,7 @@ async fn a_job_whose_cancellation_was_requested_is_told_to_stop() {
 }
 
 #[tokio::test]
-async fn a_job_that_takes_too_long_is_told_so_and_loses_its_lease() {
+async fn a_job_that_takes_too_long_learns_it_and_loses_its_lease() {
     let face = Face::new();
     let job = face.reserve_new(json!({"timeout_seconds": 4})).await;
     face.advance(3);

@@ -1,4 +1,4 @@
-//! Calls that make no sense, and callers that may not make any.
+//! Invalid calls, and callers without access.
 
 use axum::{body::Body, http::Method};
 use serde_json::json;

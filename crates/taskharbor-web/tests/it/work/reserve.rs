@@ -64,7 +64,7 @@ async fn a_wait_ends_when_a_job_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_empty_when_its_time_is_over() {
+async fn a_wait_ends_empty_when_its_time_has_ended() {
     let face = Face::new();
     let begin = Instant::now();
     assert!(face.reserve(json!({"wait_seconds": 12})).await.is_empty());

@@ -1,4 +1,4 @@
-//! What becomes of jobs.
+//! Settling through the worker face.
 
 use serde_json::json;
 use taskharbor::State;

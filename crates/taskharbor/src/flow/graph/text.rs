@@ -23,7 +23,7 @@ type Sequence = Vec<Item>;
 enum Item {
     /// A member by itself.
     Member(usize),
-    /// A join, what it waits for, how many of them there are, and how many more were not read.
+    /// A join, its parents, their number, and how many more were not read.
     Group(usize, Vec<Sequence>, usize, usize),
     /// A failure job of the member before it, and what it expanded into.
     OnFailure(Sequence),
@@ -31,7 +31,7 @@ enum Item {
     Cut,
 }
 
-/// Where a sequence begins that does not begin with its flow: behind this member, for which so many
+/// Where a sequence begins that does not begin with its flow: behind this member, for which this many
 /// ways lead on from here.
 type Stop = Option<(usize, usize)>;
 

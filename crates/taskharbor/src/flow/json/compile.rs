@@ -1,4 +1,4 @@
-//! From nodes that name what they wait for to a plan.
+//! Translates nodes that name their parents to a plan.
 
 use std::collections::{HashMap, HashSet};
 

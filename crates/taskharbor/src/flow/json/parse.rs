@@ -1,4 +1,4 @@
-//! From JSON to steps: every field is known, every value is what it should be.
+//! Translates JSON to steps: every field must be known, and every value valid.
 
 use std::time::Duration;
 

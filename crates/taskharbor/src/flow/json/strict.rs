@@ -1,4 +1,4 @@
-//! From text to JSON in which every field is there once.
+//! Parses text to JSON, and refuses a field that an object has twice.
 //!
 //! A person who reads a document takes the first of two fields of one name for the one that counts,
 //! a parser the last. Here there is only one.

@@ -203,7 +203,7 @@ fn a_definition_that_no_worker_can_use_sets_its_schedule_aside() {
     assert!(error.as_str().contains("define the schedule again"), "{error}");
 }
 
-/// Nothing is fired for ever, whatever a time zone does.
+/// The list of slots to fire ends, also for extreme time zones.
 #[test]
 fn a_slot_that_does_not_advance_is_an_error() {
     let record = record(hourly(), "2026-11-16T10:00Z");

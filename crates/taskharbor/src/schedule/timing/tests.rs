@@ -1,4 +1,4 @@
-//! When expressions are due, above all when clocks change.
+//! The slots of expressions, above all when clocks change.
 
 use super::*;
 use crate::schedule::{calendar::Calendar, template::text};
@@ -15,7 +15,7 @@ fn slots<const N: usize>(timing: &Timing, after: &str) -> [String; N] {
 }
 
 #[test]
-fn fixed_times_run_once_a_day_whatever_the_clock_does() {
+fn fixed_times_run_once_a_day_across_clock_changes() {
     for (case, expression, zone, after, expected) in [
         (
             "a time in a gap runs at its end",

@@ -6,12 +6,12 @@ use crate::seed;
 const ROUNDS: usize = 8;
 
 async fn simulate(seed: u64, most: &Mutex<usize>) {
-    let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
+    let (rig, waiting) = (slow_rig(), Arc::new(Waiting::default()));
     let mut random = fastrand::Rng::with_seed(seed);
     let running: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
     let start = |seed| {
         let running = Arc::clone(&running);
-        let run = port.worker(handler(move |job, cx| {
+        let run = rig.worker(handler(move |job, cx| {
             let running = Arc::clone(&running);
             async move {
                 let id = cx.id().to_string();
@@ -32,21 +32,21 @@ async fn simulate(seed: u64, most: &Mutex<usize>) {
     let mut workers: Vec<_> = (0..2).map(|_| start(random.u64(..))).collect();
     let mut ids = Vec::new();
     for _ in 0..ROUNDS {
-        port.store.calm();
-        port.store.takes(Duration::from_micros(random.u64(100..3_000)));
+        rig.store.calm();
+        rig.store.takes(Duration::from_micros(random.u64(100..3_000)));
         // Short jobs, so that the worker learns to reserve ahead, and behind them some that are not.
         let short = random.u32(..3);
-        ids.extend(enqueue(&port, random.usize(200..800), short).await);
-        ids.extend(enqueue(&port, random.usize(..40), random.u32(..5_000)).await);
+        ids.extend(enqueue(&rig, random.usize(200..800), short).await);
+        ids.extend(enqueue(&rig, random.usize(..40), random.u32(..5_000)).await);
         tokio::time::sleep(Duration::from_millis(random.u64(..40))).await;
         if random.bool() {
-            port.store.chaos(random.u64(..), 0.05);
+            rig.store.chaos(random.u64(..), 0.05);
         }
         let failing: Vec<Op> =
             Op::ALL.into_iter().filter(|op| *op != Op::Enqueue && random.u8(..6) == 0).collect();
-        port.store.down(&failing);
+        rig.store.down(&failing);
         tokio::time::sleep(Duration::from_millis(random.u64(..2_000))).await;
-        port.store.up();
+        rig.store.up();
         let at = random.usize(..workers.len());
         match random.u8(..3) {
             0 => workers[at].abort(),
@@ -56,15 +56,15 @@ async fn simulate(seed: u64, most: &Mutex<usize>) {
         // Dropping one that was not aborted shuts it down meanwhile.
         workers[at] = start(random.u64(..));
     }
-    port.store.calm();
+    rig.store.calm();
     for id in &ids {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         assert_eq!((record.state, record.job.attempts), (State::Done, 0), "{id}");
     }
     for worker in &workers {
         worker.shutdown().await.unwrap();
     }
-    port.check().await;
+    rig.check().await;
     let mut most = most.lock().unwrap();
     *most = waiting.most().max(*most);
 }

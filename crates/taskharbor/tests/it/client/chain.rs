@@ -143,7 +143,7 @@ async fn a_name_is_what_people_see() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_nobody_produced_is_a_failure_for_good() {
+async fn an_input_that_no_parent_produced_is_a_permanent_failure() {
     let harbor = harbor();
     let alone = harbor.client().enqueue_raw("tell", b"null").await.unwrap();
     let error = alone.wait_raw().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Enqueues at the same time share calls to the store, and nobody pays for another's mistake.
+//! Concurrent enqueues share calls to the store, and an invalid job fails only its own enqueue.
 
 use std::{future::Future, pin::Pin};
 
@@ -64,7 +64,7 @@ async fn enqueues_one_after_another_make_a_call_each() {
 }
 
 #[tokio::test]
-async fn all_who_come_while_a_call_is_in_the_air_go_together_as_the_next() {
+async fn enqueues_during_a_call_are_sent_together_in_the_next() {
     let (gate, client) = Gate::holding_one();
     let first = begun(&client, carry(0)).await;
     // Clones of a client share their calls.
@@ -142,7 +142,7 @@ async fn a_job_that_is_too_large_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_unavailable_is_everybodys_own_error() {
+async fn an_unavailable_store_is_an_error_for_each_caller() {
     for error in [DriverError::unavailable("the network is down"), DriverError::Closed] {
         let (gate, client) = Gate::holding_one();
         let (text, asked) = (error.to_string(), error.clone());
@@ -195,7 +195,7 @@ async fn the_first_callers_failure_is_its_own() {
 }
 
 #[tokio::test]
-async fn a_first_caller_that_gives_up_strands_nobody() {
+async fn a_first_caller_that_gives_up_strands_no_other() {
     let (gate, client) = Gate::holding_one();
     let first = begun(&client, carry(1)).await;
     let others = begin_each(&client, 2..=4).await;
@@ -222,7 +222,7 @@ async fn a_caller_that_gives_up_while_waiting_does_not_disturb_the_others() {
     for other in others {
         other.await.unwrap();
     }
-    assert_eq!(gate.calls(), [1, 3], "what nobody waits for is not sent");
+    assert_eq!(gate.calls(), [1, 3], "a job whose caller no longer waits is not sent");
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn when_all_who_waited_have_given_up_the_next_goes_at_once() {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_not_polled_strands_nobody() {
+async fn a_caller_that_is_not_polled_strands_no_other() {
     let (gate, client) = Gate::holding_one();
     let first = begun(&client, carry(1)).await;
     gate.release();
@@ -282,7 +282,7 @@ async fn jobs_with_a_key_or_an_id_go_alone() {
 }
 
 #[tokio::test]
-async fn a_driver_that_panics_strands_nobody() {
+async fn a_driver_that_panics_strands_no_caller() {
     let (gate, client) = Gate::holding_one();
     gate.fail(|request| {
         assert!(request.sets.len() == 1, "this driver cannot count");

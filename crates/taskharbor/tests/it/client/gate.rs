@@ -89,7 +89,7 @@ impl Gate {
         self.shared.calls.borrow().clone()
     }
 
-    /// Waits until so many calls have come.
+    /// Waits until this many calls have come.
     pub(crate) async fn arrived(&self, calls: usize) {
         // The sender lives as long as this does.
         let _ = self.shared.calls.subscribe().wait_for(|seen| seen.len() >= calls).await;

@@ -1,4 +1,4 @@
-//! What operators do through a client: one job, many by a filter, a queue.
+//! The actions of operators through a client: on one job, on many by a filter, on a queue.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is asked for when a job is enqueued is what is stored with it.
+//! The options of an enqueue are stored with the job.
 
 use std::time::Duration;
 

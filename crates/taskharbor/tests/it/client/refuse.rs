@@ -1,4 +1,4 @@
-//! What cannot be a job is refused with an error that says what to do, and nothing is stored.
+//! Invalid jobs are refused with advice, and nothing is stored.
 
 use std::{collections::BTreeMap, time::Duration};
 

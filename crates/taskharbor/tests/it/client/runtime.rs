@@ -30,7 +30,7 @@ fn is_unavailable<T>(answer: &Result<T, EnqueueError>) -> bool {
 }
 
 #[test]
-fn those_who_wait_learn_that_the_runtime_which_was_sending_is_gone() {
+fn waiting_callers_learn_that_the_sending_runtime_has_ended() {
     let (gate, client) = Gate::holding_one();
     gate.hold(1);
     let (sending, other) = (runtime(), runtime());
@@ -51,7 +51,7 @@ fn those_who_wait_learn_that_the_runtime_which_was_sending_is_gone() {
 }
 
 #[test]
-fn a_runtime_that_is_gone_with_a_call_in_the_air_strands_nobody() {
+fn a_runtime_that_ends_with_a_call_in_flight_strands_no_caller() {
     let (gate, client) = Gate::holding_one();
     let (sending, other) = (runtime(), runtime());
     let first = enqueue_on(&sending, &client);
@@ -60,14 +60,14 @@ fn a_runtime_that_is_gone_with_a_call_in_the_air_strands_nobody() {
     other.block_on(tokio::task::yield_now());
     drop(sending);
     assert!(other.block_on(first).unwrap_err().is_cancelled());
-    // Whether its job is sent by somebody else or not at all, it learns which.
+    // Whether another caller sends its job or the job is not sent at all, the caller learns which.
     let answer = other.block_on(soon(&mut waiting)).expect("it is not stranded").unwrap();
     assert!(answer.is_ok() || is_unavailable(&answer), "{answer:?}");
     other.block_on(client.enqueue(carry(3)).into_future()).unwrap();
 }
 
 #[test]
-fn a_runtime_that_does_nothing_for_now_strands_nobody() {
+fn a_runtime_that_is_blocked_strands_no_caller() {
     let (gate, client) = Gate::holding_one();
     let (idle, other) = (runtime(), runtime());
     let mut first = client.enqueue(carry(1)).into_future();
@@ -88,7 +88,7 @@ fn one_may_enqueue_outside_any_runtime() {
     let mut enqueueing = client.enqueue(carry(1)).into_future();
     let answer = at_once(&mut enqueueing).expect("the memory driver answers at once");
     assert!(answer.unwrap().is_new());
-    // Nor is anybody kept waiting by it.
+    // Nor does another caller wait for it.
     runtime().block_on(client.enqueue(carry(2)).into_future()).unwrap();
     assert_eq!(gate.calls(), [1, 1]);
 }

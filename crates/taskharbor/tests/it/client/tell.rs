@@ -1,4 +1,4 @@
-//! What observers of a client are told.
+//! The events for observers of a client.
 
 use std::sync::{Arc, Mutex};
 

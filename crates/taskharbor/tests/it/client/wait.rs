@@ -115,10 +115,10 @@ async fn a_job_that_is_removed_while_one_waits_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_was_never_enqueued_is_gone() {
     let harbor = harbor();
-    let handle = harbor.client().handle::<Sum>(JobId::new("nobody").unwrap());
+    let handle = harbor.client().handle::<Sum>(JobId::new("unknown").unwrap());
     let error = handle.wait().await.unwrap_err();
     assert!(matches!(error, WaitError::Gone), "{error}");
-    let error = harbor.client().handle::<Carry>(JobId::new("nobody").unwrap()).wait().await;
+    let error = harbor.client().handle::<Carry>(JobId::new("unknown").unwrap()).wait().await;
     assert!(matches!(error, Err(WaitError::Gone)));
 }
 
@@ -189,7 +189,7 @@ fn growing() -> Harbor {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_grows_into_a_flow_answers_the_output_of_the_flow() {
+async fn a_job_that_expands_into_a_flow_has_the_output_of_the_flow() {
     let harbor = growing();
     let handle = harbor.client().enqueue(Report { terms: vec![5, 7] }).await.unwrap();
     assert_eq!(handle.wait().await.unwrap(), "12 eggs");
@@ -213,7 +213,7 @@ async fn refuse_to_write(_: Write, _: Context) -> JobResult<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_may_decide_whether_to_grow() {
+async fn a_handler_may_decide_whether_to_expand() {
     async fn perhaps(job: Report, _: Context) -> JobResult<Outcome<String>> {
         Ok(match &job.terms[..] {
             [] => Outcome::Done("nothing".to_owned()),

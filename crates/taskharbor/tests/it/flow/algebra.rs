@@ -20,7 +20,7 @@ async fn a_group_by_itself_produces_the_list() {
 async fn an_empty_group_completes_at_once() {
     assert_eq!(outcome(Flow::group(gives([]))).await, [0; 0]);
     assert_eq!(outcome(Flow::chord(gives([]), Write)).await, "[]");
-    // Also behind a step whose output nobody takes.
+    // Also behind a step whose output no other step takes.
     let behind = Flow::first(Give(5)).then(Flow::group([Add(1); 0].map(Flow::first))).then(Write);
     assert_eq!(outcome(behind).await, "[]");
 }

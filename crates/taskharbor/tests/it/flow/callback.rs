@@ -104,7 +104,7 @@ async fn fail_fast_cancels_the_other_members_and_not_the_failure_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flow_that_succeeds_is_over_at_once_though_no_worker_serves_its_failure_job() {
+async fn a_flow_that_succeeds_is_terminal_at_once_though_no_worker_serves_its_failure_job() {
     let (harbor, told) = harbor();
     let unserved = Undo.with(Options::new().queue("unserved"));
     let flow = Flow::first(Give(1)).then(Add(2)).on_failure(unserved);

@@ -28,9 +28,9 @@ async fn sum_each(job: SumEach, cx: Context) -> JobResult<(usize, i64)> {
 struct CountFailures;
 
 async fn count_failures(job: CountFailures, cx: Context) -> JobResult<usize> {
-    let (mut count, mut fates) = (0, cx.inputs(&job)?);
-    while let Some(fate) = fates.next().await {
-        count += usize::from(fate?.is_err());
+    let (mut count, mut outcomes) = (0, cx.inputs(&job)?);
+    while let Some(outcome) = outcomes.next().await {
+        count += usize::from(outcome?.is_err());
     }
     Ok(count)
 }
@@ -65,7 +65,7 @@ async fn an_empty_group_and_a_list_that_one_job_produced_are_read_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fates_are_read_one_by_one() {
+async fn outcomes_are_read_one_by_one() {
     let harbor = harbor();
     let flow = Flow::gather(gives((0..1_200).map(|n| n - 3))).then(CountFailures);
     assert_eq!(harbor.client().start(flow).await.unwrap().wait().await.unwrap(), 3);
@@ -79,8 +79,8 @@ async fn every_shape_is_read_in_every_format() {
     assert_eq!(client.start(flow).await.unwrap().wait().await.unwrap(), 1);
     let pair = Flow::join(Give(1), Flow::group([Flow::gather(gives([2, -2]))]));
     let handle = client.start(pair).await.unwrap();
-    let (one, fates) = handle.wait().await.unwrap();
-    assert_eq!((one, &fates[0][0], fates[0][1].is_err()), (1, &Ok(2), true));
+    let (one, outcomes) = handle.wait().await.unwrap();
+    assert_eq!((one, &outcomes[0][0], outcomes[0][1].is_err()), (1, &Ok(2), true));
     // Another client finds out how it was written.
     let other: taskharbor::Handle<i64> = harbor.client().handle::<Give>(handle.id().clone());
     assert!(other.wait_raw().await.unwrap().is_some());

@@ -77,7 +77,7 @@ async fn undone<O>(flow: Flow<O>) -> (u32, FlowState) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plain_job_grows_into_a_group_and_whoever_waits_gets_the_list() {
+async fn a_plain_job_expands_into_a_group_and_a_waiting_caller_gets_the_list() {
     let harbor = harbor();
     let handle = harbor.client().enqueue(Count(3)).await.unwrap();
     assert_eq!(handle.wait().await.unwrap(), [1, 2, 3]);
@@ -87,7 +87,7 @@ async fn a_plain_job_grows_into_a_group_and_whoever_waits_gets_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_grows_is_read_in_its_place() {
+async fn the_outputs_of_an_expanded_member_are_read_in_its_place() {
     let harbor = harbor();
     let flow = Flow::first(Count(2)).then(Write);
     assert_eq!(harbor.client().start(flow).await.unwrap().wait().await.unwrap(), "[1, 2]");
@@ -97,7 +97,7 @@ async fn a_member_that_grows_is_read_in_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_grown_grows_again() {
+async fn members_of_an_expansion_expand_again() {
     let harbor = harbor();
     let handle = harbor.client().enqueue(Deeper { left: 5 }).await.unwrap();
     assert_eq!(handle.wait().await.unwrap(), 12);
@@ -106,7 +106,7 @@ async fn what_has_grown_grows_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_growth_over_the_limit_is_dead_lettered_and_stores_nothing() {
+async fn an_expansion_over_the_limit_is_dead_lettered_and_stores_nothing() {
     let harbor = harbor();
     let handle = harbor.client().enqueue(Count(10_000)).await.unwrap();
     let Err(WaitError::DeadLettered { reason: Some(reason) }) = handle.wait().await else {
@@ -124,13 +124,13 @@ async fn a_gathered_job_that_grew_and_failed_is_one_failure() {
     for depth in [0, 2] {
         let harbor = harbor();
         let flow = Flow::gather([imports([1, 2], depth), imports([3, -4], depth)]).then(Judge);
-        let fates = harbor.client().start(flow).await.unwrap().wait().await.unwrap();
-        assert!(fates.starts_with("2; cancelled: "), "{fates}");
+        let outcomes = harbor.client().start(flow).await.unwrap().wait().await.unwrap();
+        assert!(outcomes.starts_with("2; cancelled: "), "{outcomes}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_job_runs_for_what_its_flow_grew_into() {
+async fn a_failure_job_runs_for_an_expanded_flow() {
     for depth in [0, 2] {
         let flow = || Flow::first(imports([3, -4], depth));
         assert_eq!(undone(flow()).await, (1, FlowState::Cancelled));
@@ -141,7 +141,7 @@ async fn a_failure_job_runs_for_what_its_flow_grew_into() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_grew_into_fails_as_fast_as_the_job() {
+async fn an_expansion_inherits_the_policy_fail_fast() {
     let harbor = harbor();
     let late = Options::new().delay(std::time::Duration::from_secs(3_600));
     let members = [Flow::first(imports([3, -4], 1)), Flow::first(Give(1).with(late))];
@@ -153,7 +153,7 @@ async fn what_a_job_grew_into_fails_as_fast_as_the_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_without_a_policy_grew_into_is_held() {
+async fn an_expansion_without_a_policy_stays_blocked() {
     let harbor = harbor();
     let handle = harbor.client().enqueue(imports([3, -4], 0)).await.unwrap();
     harbor.run_until_idle().await;

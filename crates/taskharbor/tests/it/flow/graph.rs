@@ -82,7 +82,7 @@ pair  done";
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_told_and_large_groups_cut() {
+async fn failures_are_shown_and_large_groups_cut() {
     let flow = Flow::chord(gives((0..30).map(|n| 5 - n)), Write);
     let (_, text) = tree(flow).await;
     let lines: Vec<_> = text.lines().collect();
@@ -94,7 +94,7 @@ async fn failures_are_told_and_large_groups_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_grew_stands_before_what_it_grew_into() {
+async fn an_expanded_job_stands_before_its_expansion() {
     let (_, text) = tree(Flow::first(Grow).then(Add(1))).await;
     assert_eq!(text, "grow  done, expanded\ngive  done\nadd  done\nadd  done");
     let (_, text) = tree(Flow::first(GrowTwice)).await;

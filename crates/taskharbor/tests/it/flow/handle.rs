@@ -1,4 +1,4 @@
-//! What can be asked of a handle, and done to what it stands for.
+//! The calls of a handle: status, cancelling and requeueing.
 
 use std::sync::{Arc, Mutex};
 
@@ -59,7 +59,7 @@ async fn a_flow_and_a_job_are_cancelled_and_not_twice() {
     assert!(harbor.records().await.iter().all(|it| it.state == State::Cancelled));
     assert!(matches!(flow.cancel().await, Err(ManageError::Denied(Denied::WrongState(_)))));
     assert!(matches!(job.cancel().await, Err(ManageError::Denied(Denied::WrongState(_)))));
-    let gone = harbor.client().handle::<Give>(taskharbor::JobId::new("nobody").unwrap());
+    let gone = harbor.client().handle::<Give>(taskharbor::JobId::new("unknown").unwrap());
     assert!(matches!(gone.cancel().await, Err(ManageError::Denied(Denied::JobNotFound))));
     assert!(matches!(gone.status().await, Err(WaitError::Gone)));
 }
@@ -76,7 +76,7 @@ async fn a_function_that_starts_and_waits_has_one_error() {
     assert!(matches!(error, WaitError::NotStarted(EnqueueError::Invalid(_))), "{error}");
 }
 
-/// What happens, when a clock has been looked at so many times.
+/// What happens, when a clock has been looked at this many times.
 type Meanwhile = (u32, Option<Box<dyn FnOnce() + Send>>);
 
 /// A clock that lets something happen when it is looked at.
@@ -97,17 +97,17 @@ impl Clock for Meddling {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_grew_into_while_it_was_cancelled_is_cancelled() {
+async fn an_expansion_that_meets_a_cancel_is_cancelled() {
     let clock = TokioClock::starting_at(Timestamp::from_micros(2_000_000_000_000_000).unwrap());
     let meddling = Arc::new(Meddling { clock, left: Mutex::default() });
     let store = MemoryDriver::with_clock(Arc::new(clock));
     let driver = AnyDriver::new(store.clone()).with_clock(Arc::clone(&meddling) as Arc<dyn Clock>);
     let handle = Client::new(&driver).enqueue(Give(1)).await.unwrap();
     let queues = vec![Demand::new(QueueName::new("default").unwrap(), 1)];
-    let holder = Holder::new("somebody").unwrap();
+    let holder = Holder::new("worker").unwrap();
     let reserve = Reserve::new(queues, holder, clock.now(), std::time::Duration::from_secs(30));
     let leased = store.reserve(reserve).await.unwrap().jobs.remove(0);
-    // It grows between the two calls of which cancelling consists.
+    // The flow gets new members between the two calls of which a cancel consists.
     let id = handle.id().clone();
     let grow = move || {
         let (queue, kind) = (QueueName::new("default").unwrap(), JobType::new("give").unwrap());

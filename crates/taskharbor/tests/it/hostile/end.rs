@@ -3,22 +3,22 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_without_hints_reserves_all_the_same() {
-    let port = Port::new();
-    port.store.down(&[Op::Watch]);
-    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
-    let id = port.enqueue("a").await;
-    let record = finished_within(&port, &id, 3_600 * SECOND).await;
+async fn a_worker_without_wake_ups_reserves_all_the_same() {
+    let rig = WorkerRig::new();
+    rig.store.down(&[Op::Watch]);
+    let _running = rig.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let id = rig.enqueue("a").await;
+    let record = finished_within(&rig, &id, 3_600 * SECOND).await;
     assert!(
         record.is_some(),
-        "an hour without hints, {} reserve calls: polling alone has to be enough",
-        port.store.calls(Op::Reserve)
+        "an hour without wake-ups, {} reserve calls: polling alone has to be enough",
+        rig.store.calls(Op::Reserve)
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_clock_does_not_start_can_be_shut_down() {
-    let store = Unkind::new(MemoryDriver::new());
+    let store = FaultyStore::new(MemoryDriver::new());
     store.next(Op::Time, [Fault::Hang]);
     let driver = AnyDriver::new(store.driver());
     let worker = Worker::builder(&driver).queue("default", 1);
@@ -33,7 +33,7 @@ async fn a_worker_whose_clock_does_not_start_can_be_shut_down() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_clock_does_not_start_can_be_aborted() {
-    let store = Unkind::new(MemoryDriver::new());
+    let store = FaultyStore::new(MemoryDriver::new());
     store.next(Op::Time, [Fault::Hang]);
     let driver = AnyDriver::new(store.driver());
     let worker = Worker::builder(&driver).queue("default", 1);
@@ -51,7 +51,7 @@ async fn a_worker_whose_clock_does_not_start_can_be_aborted() {
 fn handlers_that_block_every_thread_do_not_hold_up_the_end() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let (let_go, blocked) = mpsc::channel::<()>();
+    let (finish, blocked) = mpsc::channel::<()>();
     let blocked = Arc::new(Mutex::new(blocked));
     let (begin, has_begun) = mpsc::channel::<()>();
     let driver = AnyDriver::new(MemoryDriver::new());
@@ -84,7 +84,7 @@ fn handlers_that_block_every_thread_do_not_hold_up_the_end() {
         });
         // The threads are blocked until this has come, or will never come.
         let in_time = has_ended.recv_timeout(Duration::from_secs(60)).is_ok();
-        drop(let_go);
+        drop(finish);
         in_time
     });
     assert!(in_time, "the shutdown waited for handlers that cannot be stopped");
@@ -92,20 +92,20 @@ fn handlers_that_block_every_thread_do_not_hold_up_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn deploys_without_time_to_stop_charge_nothing() {
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).await.unwrap();
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).await.unwrap();
     for deploy in 1..=7 {
-        let run = port.worker(handler(|_, _| std::future::pending()));
+        let run = rig.worker(handler(|_, _| std::future::pending()));
         let run = run.grace(Duration::ZERO).cancel_wait(Duration::ZERO);
         let running = run.build().unwrap().start();
-        port.log.until_count("reserved", deploy).await;
+        rig.log.until_count("reserved", deploy).await;
         tokio::time::sleep(SECOND).await;
         running.shutdown().await.unwrap();
-        if port.state(handle.id()).await == State::Dlq {
+        if rig.state(handle.id()).await == State::Dlq {
             break;
         }
     }
-    let record = port.record(handle.id()).await;
+    let record = rig.record(handle.id()).await;
     let seen = (record.state, record.job.expirations);
     assert_eq!(seen, (State::Ready, 0), "{:?}", record.reason);
 }
@@ -133,7 +133,7 @@ fn a_worker_on_a_runtime_without_timers_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_dropped_as_soon_as_it_is_started_says_that_it_stopped() {
-    let port = Port::new();
-    drop(port.worker(handler(|_, _| async { DONE })).build().unwrap().start());
-    port.log.until("worker stopped, 0 left").await;
+    let rig = WorkerRig::new();
+    drop(rig.worker(handler(|_, _| async { DONE })).build().unwrap().start());
+    rig.log.until("worker stopped, 0 left").await;
 }

@@ -1,4 +1,4 @@
-//! A panic while it is decided what becomes of a job.
+//! Panics while the outcome of a job is decided.
 
 use super::*;
 
@@ -11,21 +11,21 @@ impl RetryPolicy for PanickingPolicy {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_the_retry_policy_ends_the_job_and_not_the_worker() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, _| async { Err("fails".into()) })).retry(PanickingPolicy);
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    let run = rig.worker(handler(|_, _| async { Err("fails".into()) })).retry(PanickingPolicy);
     let running = run.build().unwrap().start();
     tokio::time::sleep(50 * LEASE).await;
-    let record = port.record(&id).await;
-    let start = port.now();
+    let record = rig.record(&id).await;
+    let start = rig.now();
     running.shutdown().await.unwrap();
-    let took = port.now().since(start);
+    let took = rig.now().since(start);
     assert!(
         record.state != State::Inflight || record.job.deliveries > 1,
         "after 50 leases it is {:?} on delivery {}, extended {} times; shutdown took {took:?}",
         record.state,
         record.job.deliveries,
-        port.log.count("extended"),
+        rig.log.count("extended"),
     );
 }
 
@@ -40,12 +40,12 @@ impl std::error::Error for Unprintable {}
 
 #[tokio::test(start_paused = true)]
 async fn an_error_whose_display_panics_ends_the_job() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, _| async { Err(Unprintable.into()) }));
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    let run = rig.worker(handler(|_, _| async { Err(Unprintable.into()) }));
     let _running = run.build().unwrap().start();
     tokio::time::sleep(50 * LEASE).await;
-    let record = port.record(&id).await;
+    let record = rig.record(&id).await;
     assert!(record.state != State::Inflight || record.job.deliveries > 1, "{:?}", record.state);
 }
 
@@ -60,12 +60,12 @@ impl Serialize for Unwritable {
 
 #[tokio::test(start_paused = true)]
 async fn a_flow_that_panics_when_it_is_written_ends_the_job() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
     let handlers = Handlers::new()
         .on(|_: Work, _: Context| async { JobResult::Ok(Flow::first(Unwritable {})) });
-    let _running = port.worker(handlers).build().unwrap().start();
+    let _running = rig.worker(handlers).build().unwrap().start();
     tokio::time::sleep(50 * LEASE).await;
-    let record = port.record(&id).await;
+    let record = rig.record(&id).await;
     assert!(record.state != State::Inflight || record.job.deliveries > 1, "{:?}", record.state);
 }

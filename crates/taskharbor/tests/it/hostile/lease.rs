@@ -34,14 +34,14 @@ fn leases_end_with_the_runtime_that_the_worker_ran_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_panics_in_a_heartbeat_ends_the_worker_with_an_error() {
-    let (port, driver) = twisted();
+    let (rig, driver) = rig_with_interference();
     let mut once = true;
     set(
         &driver.extend,
-        move |_| if std::mem::take(&mut once) { Twist::Panic } else { Twist::None },
+        move |_| if std::mem::take(&mut once) { Action::Panic } else { Action::None },
     );
-    let long = port.enqueue("long").await;
-    let run = port.worker(handler(|job, _| async move {
+    let long = rig.enqueue("long").await;
+    let run = rig.worker(handler(|job, _| async move {
         let seconds = if job.name == "long" { 15 } else { 1 };
         tokio::time::sleep(SECOND * seconds).await;
         DONE
@@ -49,33 +49,33 @@ async fn a_driver_that_panics_in_a_heartbeat_ends_the_worker_with_an_error() {
     let running = run.build().unwrap().start();
     tokio::time::sleep(20 * SECOND).await;
     // Healthy store, healthy handlers, and yet:
-    let quick = port.enqueue("quick").await;
+    let quick = rig.enqueue("quick").await;
     let ended = tokio::time::timeout(100 * LEASE, running.ended()).await;
-    let (long, quick) = (port.record(&long).await, port.record(&quick).await);
+    let (long, quick) = (rig.record(&long).await, rig.record(&quick).await);
     assert!(
         matches!(ended, Ok(Err(WorkerError::Crashed)))
             || [&long, &quick].iter().all(|it| it.state == State::Done),
-        "after 100 leases the worker still runs ({ended:?}), without heartbeats; the job in the air \
+        "after 100 leases the worker still runs ({ended:?}), without heartbeats; the job in flight \
          is {:?} on delivery {}, a quick job enqueued later is {:?} on delivery {}: {:#?}",
         long.state,
         long.job.deliveries,
         quick.state,
         quick.job.deliveries,
-        port.log.lines()
+        rig.log.lines()
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_held_twice_costs_no_other_its_lease() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let mut ids = Vec::new();
     for n in 0..5 {
-        ids.push(port.enqueue(&format!("long {n}")).await);
+        ids.push(rig.enqueue(&format!("long {n}")).await);
     }
-    port.enqueue("retry").await;
+    rig.enqueue("retry").await;
     // The retry is recorded, its answer lost, and then nothing can be settled for 40 s.
-    port.store.next(Op::Settle, [Fault::LoseReply]);
-    let run = port.worker(handler(|job, cx| async move {
+    rig.store.next(Op::Settle, [Fault::LoseReply]);
+    let run = rig.worker(handler(|job, cx| async move {
         if job.name == "retry" && cx.delivery() == 1 {
             return Err("once".into());
         }
@@ -83,32 +83,32 @@ async fn a_job_that_is_held_twice_costs_no_other_its_lease() {
         DONE
     }));
     let _running = run.build().unwrap().start();
-    port.log.until("away settle").await;
-    port.store.down(&[Op::Settle]);
+    rig.log.until("away settle").await;
+    rig.store.down(&[Op::Settle]);
     tokio::time::sleep(40 * SECOND).await;
-    port.store.up();
+    rig.store.up();
     for id in &ids {
-        port.finished(id).await;
+        rig.finished(id).await;
     }
     // No heartbeat failed in the store; no call of the kind was down.
     for id in &ids {
-        assert_eq!(port.log.count(&format!("lost {id}")), 0, "{:#?}", port.log.lines());
+        assert_eq!(rig.log.count(&format!("lost {id}")), 0, "{:#?}", rig.log.lines());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn leases_are_extended_between_two_settle_calls_that_hang() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
-    port.store.next(Op::Settle, [Fault::Hang; 6]);
-    let run = port.worker(handler(|_, _| async {
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
+    rig.store.next(Op::Settle, [Fault::Hang; 6]);
+    let run = rig.worker(handler(|_, _| async {
         tokio::time::sleep(SECOND * 5).await;
         DONE
     }));
     let _running = run.build().unwrap().start();
-    let record = port.finished(&id).await;
-    let seen = (record.job.deliveries, port.log.count("lost"));
-    assert_eq!(seen, (1, 0), "{:#?}", port.log.lines());
+    let record = rig.finished(&id).await;
+    let seen = (record.job.deliveries, rig.log.count("lost"));
+    assert_eq!(seen, (1, 0), "{:#?}", rig.log.lines());
 }
 
 struct Inside(Arc<Mutex<HashSet<String>>>, String);
@@ -120,13 +120,13 @@ impl Drop for Inside {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_never_outlives_the_lease_of_a_late_reservation() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
     let running: Arc<Mutex<HashSet<String>>> = Arc::default();
     let overlaps = Arc::new(AtomicUsize::new(0));
     let run = || {
         let (running, overlaps) = (Arc::clone(&running), Arc::clone(&overlaps));
-        port.worker(handler(move |job, _| {
+        rig.worker(handler(move |job, _| {
             let (running, overlaps) = (Arc::clone(&running), Arc::clone(&overlaps));
             async move {
                 if !running.lock().unwrap().insert(job.name.clone()) {
@@ -139,32 +139,32 @@ async fn a_handler_never_outlives_the_lease_of_a_late_reservation() {
         }))
     };
     // The answer comes after 25 s; the lease of 30 s counts from the question.
-    port.store.next(Op::Reserve, [Fault::Late(25 * SECOND)]);
+    rig.store.next(Op::Reserve, [Fault::Late(25 * SECOND)]);
     let _first = run().build().unwrap().start();
     tokio::time::sleep(SECOND).await;
     let _second = run().build().unwrap().start();
-    port.finished(&id).await;
+    rig.finished(&id).await;
     tokio::time::sleep(LEASE).await;
-    assert_eq!(overlaps.load(Ordering::SeqCst), 0, "{:#?}", port.log.lines());
+    assert_eq!(overlaps.load(Ordering::SeqCst), 0, "{:#?}", rig.log.lines());
 }
 
-/// The keeper waits a whole heartbeat after each answer, however long that took (and whatever
-/// came meanwhile): the beat at 10 s is answered at 25 s, the next goes out at 35 s, two seconds before
+/// The keeper waits a whole heartbeat after each answer, even if that took long and jobs arrived
+/// meanwhile: the beat at 10 s is answered at 25 s, the next goes out at 35 s, two seconds before
 /// the lease of 40 s is given up.
 #[tokio::test(start_paused = true)]
 async fn no_lease_is_lost_on_a_store_that_answers_every_heartbeat_slowly() {
-    let port = Port::new();
-    let a = port.enqueue("a").await;
+    let rig = WorkerRig::new();
+    let a = rig.enqueue("a").await;
     // Slow, but within what the leases allow.
-    port.store.next(Op::Extend, [Fault::Late(15 * SECOND), Fault::Late(3 * SECOND)]);
-    let run = port.worker(handler(|_, _| async {
+    rig.store.next(Op::Extend, [Fault::Late(15 * SECOND), Fault::Late(3 * SECOND)]);
+    let run = rig.worker(handler(|_, _| async {
         tokio::time::sleep(100 * SECOND).await;
         DONE
     }));
     let _running = run.build().unwrap().start();
-    let record = port.finished(&a).await;
-    let seen = (record.job.deliveries, port.log.count("lost"));
-    assert_eq!(seen, (1, 0), "{:#?}", port.log.lines());
+    let record = rig.finished(&a).await;
+    let seen = (record.job.deliveries, rig.log.count("lost"));
+    assert_eq!(seen, (1, 0), "{:#?}", rig.log.lines());
 }
 
 /// Holds heartbeats up until it is told not to, and grants the first lease of the job that is named
@@ -206,8 +206,8 @@ impl Hook<MemoryDriver> for HardlyAnyLeft {
     }
 }
 
-/// Real threads, since this is about which of them comes first: while the keeper is held up, nobody
-/// but the handler's own task can notice that the lease is nearly over.
+/// Runs on real threads, because the order of the threads matters: while the keeper is blocked, only
+/// the handler's own task can notice that the lease has almost ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_lease_is_nearly_over_on_arrival_is_released() {
     let (go_on, held) = mpsc::channel();

@@ -1,14 +1,14 @@
-//! What handlers and observers may do to their own worker.
+//! Handlers and observers that act on their own worker.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_may_shut_its_own_worker_down() {
-    let port = Port::new();
-    let id = port.enqueue("a").await;
+    let rig = WorkerRig::new();
+    let id = rig.enqueue("a").await;
     let cell: Arc<OnceLock<Running>> = Arc::default();
     let inside = Arc::clone(&cell);
-    let run = port.worker(handler(move |_, _| {
+    let run = rig.worker(handler(move |_, _| {
         let running = Arc::clone(&inside);
         async move {
             tokio::time::sleep(SECOND).await;
@@ -17,21 +17,21 @@ async fn a_handler_may_shut_its_own_worker_down() {
         }
     }));
     let _ = cell.set(run.build().unwrap().start());
-    let start = port.now();
+    let start = rig.now();
     cell.get().unwrap().ended().await.unwrap();
-    assert_eq!(port.now().since(start), 21 * SECOND);
-    let record = port.record(&id).await;
+    assert_eq!(rig.now().since(start), 21 * SECOND);
+    let record = rig.record(&id).await;
     assert_eq!((record.state, record.job.attempts), (State::Ready, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_may_abort_or_drop_its_own_worker() {
     for abort in [false, true] {
-        let port = Port::new();
-        let id = port.enqueue("a").await;
+        let rig = WorkerRig::new();
+        let id = rig.enqueue("a").await;
         let cell: Arc<Mutex<Option<Running>>> = Arc::default();
         let inside = Arc::clone(&cell);
-        let run = port.worker(handler(move |_, _| {
+        let run = rig.worker(handler(move |_, _| {
             let running = Arc::clone(&inside);
             async move {
                 tokio::time::sleep(SECOND).await;
@@ -45,17 +45,17 @@ async fn a_handler_may_abort_or_drop_its_own_worker() {
             }
         }));
         *cell.lock().unwrap() = Some(run.build().unwrap().start());
-        port.log.until("worker stopped").await;
+        rig.log.until("worker stopped").await;
         let expected = if abort { State::Inflight } else { State::Done };
-        assert_eq!(port.state(&id).await, expected, "{abort}");
+        assert_eq!(rig.state(&id).await, expected, "{abort}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_waits_for_a_job_behind_it_can_still_be_shut_down() {
-    let port = Port::new();
-    let client = port.client.clone();
-    let id = port.enqueue("outer").await;
+    let rig = WorkerRig::new();
+    let client = rig.client.clone();
+    let id = rig.enqueue("outer").await;
     let handlers = handler(move |job, _| {
         let client = client.clone();
         async move {
@@ -66,37 +66,37 @@ async fn a_handler_that_waits_for_a_job_behind_it_can_still_be_shut_down() {
             DONE
         }
     });
-    let run = Worker::builder(&port.driver).handlers(handlers).queue("default", 1).lease(LEASE);
-    let running = run.observer(Arc::clone(&port.log)).build().unwrap().start();
+    let run = Worker::builder(&rig.driver).handlers(handlers).queue("default", 1).lease(LEASE);
+    let running = run.observer(Arc::clone(&rig.log)).build().unwrap().start();
     tokio::time::sleep(600 * SECOND).await;
-    assert_eq!(port.state(&id).await, State::Inflight);
-    let start = port.now();
+    assert_eq!(rig.state(&id).await, State::Inflight);
+    let start = rig.now();
     running.shutdown().await.unwrap();
-    assert!(port.now().since(start) <= 20 * SECOND);
-    assert_eq!(port.state(&id).await, State::Ready);
+    assert!(rig.now().since(start) <= 20 * SECOND);
+    assert_eq!(rig.state(&id).await, State::Ready);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_may_call_back() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let cell: Arc<OnceLock<Running>> = Arc::default();
     let inside = Arc::clone(&cell);
-    let run = port.worker(handler(|_, _| async { DONE }));
+    let run = rig.worker(handler(|_, _| async { DONE }));
     let run = run.observer(move |event: &Event<'_>| {
         if matches!(event, Event::Succeeded { .. } | Event::ShuttingDown { .. }) {
             inside.get().unwrap().end_grace();
         }
     });
     let _ = cell.set(run.build().unwrap().start());
-    port.enqueue("a").await;
+    rig.enqueue("a").await;
     cell.get().unwrap().ended().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_largest_durations_do_not_overflow() {
-    let port = Port::new();
-    let handle = port.client.enqueue(work("a")).await.unwrap();
-    let run = port.worker(handler(|_, cx| async move {
+    let rig = WorkerRig::new();
+    let handle = rig.client.enqueue(work("a")).await.unwrap();
+    let run = rig.worker(handler(|_, cx| async move {
         match cx.delivery() {
             1 => Err(JobError::retry_after(Duration::ZERO, "again")),
             2 => DONE,
@@ -112,7 +112,7 @@ async fn the_largest_durations_do_not_overflow() {
         .poll(Duration::from_secs(86_400))
         .retry(Exponential::new().base(Duration::ZERO));
     let running = run.build().unwrap().start();
-    assert_eq!(port.finished(handle.id()).await.state, State::Done);
+    assert_eq!(rig.finished(handle.id()).await.state, State::Done);
     running.shutdown().await.unwrap();
 }
 
@@ -122,7 +122,7 @@ fn many_quick_jobs_on_real_threads_with_rotating_tokens() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = Unkind::new(MemoryDriver::new());
+        let store = FaultyStore::new(MemoryDriver::new());
         store.rotate_tokens();
         let driver = AnyDriver::new(store.driver());
         let client = Client::new(&driver);

@@ -11,7 +11,7 @@ use taskharbor::{
 };
 
 use super::{Lanes, counting};
-use crate::port::{SECOND, Work, handler, work};
+use crate::rig::{SECOND, Work, handler, work};
 
 type Starts = Arc<Mutex<Vec<Timestamp>>>;
 

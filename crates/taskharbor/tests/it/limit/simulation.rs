@@ -14,9 +14,9 @@ use taskharbor::{
 
 use super::Lanes;
 use crate::{
-    port::{Port, SECOND, handler, work},
+    faulty_store::Op,
+    rig::{SECOND, WorkerRig, handler, work},
     seed,
-    unkind::Op,
 };
 
 const JOBS: usize = 60;
@@ -57,32 +57,32 @@ fn handlers(lanes: &Arc<Lanes>) -> Handlers {
 }
 
 async fn simulate(seed: u64, most: &Mutex<[usize; 2]>) {
-    let (port, lanes) = (Port::new(), Arc::new(Lanes::default()));
+    let (rig, lanes) = (WorkerRig::new(), Arc::new(Lanes::default()));
     let mut random = fastrand::Rng::with_seed(seed);
     let start = |seed| {
-        let worker = port.worker(handlers(&lanes)).crash_limit(u32::MAX).seed(seed);
+        let worker = rig.worker(handlers(&lanes)).crash_limit(u32::MAX).seed(seed);
         worker.call_timeout(5 * SECOND).grace(20 * SECOND).build().unwrap().start()
     };
-    let queue = port.client.queue("default");
+    let queue = rig.client.queue("default");
     queue.limit(limits(&mut random)).await.unwrap();
     let mut ids = Vec::new();
     for number in 0..JOBS {
         let lane = LANES[random.usize(..LANES.len())];
         let delay = Duration::from_millis(random.u64(..120_000));
-        let job = port.client.enqueue(work(number.to_string())).lane(lane).delay(delay);
+        let job = rig.client.enqueue(work(number.to_string())).lane(lane).delay(delay);
         ids.push(job.await.unwrap().id().clone());
     }
-    port.store.chaos(random.u64(..), 0.15);
+    rig.store.chaos(random.u64(..), 0.15);
     let mut workers: Vec<_> = (0..3).map(|_| start(random.u64(..))).collect();
     if random.bool() {
-        port.store.rotate_tokens();
+        rig.store.rotate_tokens();
     }
     for _ in 0..8 {
         let failing = Op::ALL.into_iter().chain([Op::Configure]);
         let failing: Vec<Op> = failing.filter(|_| random.u8(..4) == 0).collect();
-        port.store.down(&failing);
+        rig.store.down(&failing);
         tokio::time::sleep(Duration::from_millis(random.u64(..40_000))).await;
-        port.store.up();
+        rig.store.up();
         match random.u8(..4) {
             0 => queue.limit(limits(&mut random)).await.unwrap(),
             1 => queue.hold_lane(LANES[random.usize(..LANES.len())], 9 * SECOND).await.unwrap(),
@@ -96,9 +96,9 @@ async fn simulate(seed: u64, most: &Mutex<[usize; 2]>) {
         // Dropping one that was not aborted shuts it down meanwhile.
         workers[at] = start(random.u64(..));
     }
-    port.store.calm();
+    rig.store.calm();
     for (number, id) in ids.iter().enumerate() {
-        let record = port.finished(id).await;
+        let record = rig.finished(id).await;
         let attempts = u32::from(number % 6 == 0);
         assert_eq!((record.state, record.job.attempts), (State::Done, attempts), "{number}");
         let throttled = record.job.released.is_some_and(|it| it.reason == ReleaseReason::Throttled);
@@ -112,13 +112,13 @@ async fn simulate(seed: u64, most: &Mutex<[usize; 2]>) {
         assert!(lanes.most(lane) <= limit, "{} ran at once in {lane}", lanes.most(lane));
     }
     assert!(lanes.most("*") <= IN_ALL, "{} ran at once", lanes.most("*"));
-    port.check().await;
+    rig.check().await;
     let mut most = most.lock().unwrap();
     *most = [lanes.most("acme").max(most[0]), lanes.most("*").max(most[1])];
 }
 
 #[test]
-fn no_limit_is_exceeded_whatever_happens() {
+fn no_limit_is_exceeded_despite_faults() {
     let most = Mutex::default();
     seed::play(&[], 100, |seed| simulate(seed, &most));
     // The limits were reached, so they have kept jobs back.

@@ -1,4 +1,4 @@
-//! What happens when a slot comes while the job of an earlier one is not terminal.
+//! Slots that come while the job of an earlier slot is not terminal.
 
 use std::sync::{
     Arc,
@@ -9,7 +9,7 @@ use taskharbor::{FailurePolicy, Flow, Handlers, JobError, Missed, Overlap, Sched
 use taskharbor_core::admin::SlotTotals;
 
 use super::HOUR;
-use crate::port::{DONE, Port, SECOND, handler, work};
+use crate::rig::{DONE, SECOND, WorkerRig, handler, work};
 
 /// Jobs that take two hours and a half, and how many run at once at most.
 fn long(most: &Arc<AtomicUsize>) -> Handlers {
@@ -29,18 +29,18 @@ fn long(most: &Arc<AtomicUsize>) -> Handlers {
     })
 }
 
-async fn run(overlap: Overlap, missed: Missed) -> (Port, usize, SlotTotals) {
-    let port = Port::new();
+async fn run(overlap: Overlap, missed: Missed) -> (WorkerRig, usize, SlotTotals) {
+    let rig = WorkerRig::new();
     let most = Arc::new(AtomicUsize::new(0));
     let hourly = Schedule::every("s", HOUR).job(work("x")).overlap(overlap).missed(missed);
-    port.client.schedules().put(hourly).await.unwrap();
-    let worker = port.worker(long(&most)).build().unwrap().start();
+    rig.client.schedules().put(hourly).await.unwrap();
+    let worker = rig.worker(long(&most)).build().unwrap().start();
     // Ten slots, and half an hour.
-    let to_slot = port.client.schedules().upcoming("s", 1).await.unwrap()[0].since(port.now());
+    let to_slot = rig.client.schedules().upcoming("s", 1).await.unwrap()[0].since(rig.now());
     tokio::time::sleep(to_slot + 9 * HOUR + HOUR / 2).await;
-    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
     worker.abort();
-    (port, most.load(Ordering::SeqCst), record.totals)
+    (rig, most.load(Ordering::SeqCst), record.totals)
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,10 +58,10 @@ async fn a_slot_is_skipped_while_a_job_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_waits_while_a_job_runs_and_starts_when_it_ends() {
-    let (port, most, totals) = run(Overlap::Queue, Missed::All { at_most: 100 }).await;
+    let (rig, most, totals) = run(Overlap::Queue, Missed::All { at_most: 100 }).await;
     // Starts at 0, 2.5, 5 and 7.5 hours, for the slots at 0, 1, 2 and 3.
     assert_eq!((most, totals), (1, SlotTotals::new(4, 0, 0)));
-    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
     let slots: Vec<_> = record.firings.iter().map(|it| it.slot).collect();
     assert!(slots.windows(2).all(|two| two[1].since(two[0]) == HOUR), "{slots:?}");
     let fired: Vec<_> = record.firings.iter().map(|it| it.fired_at).collect();
@@ -78,35 +78,35 @@ async fn of_the_slots_that_waited_the_latest_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_slot_replaces_the_job_that_runs() {
-    let (port, _, totals) = run(Overlap::Replace, Missed::Latest).await;
+    let (rig, _, totals) = run(Overlap::Replace, Missed::Latest).await;
     assert_eq!(totals, SlotTotals::new(10, 0, 0));
-    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
     let (last, earlier) = record.firings.split_last().unwrap();
     for firing in earlier {
         // It was told to stop and did so, which counts as success.
-        assert_eq!(port.state(firing.job.id()).await, State::Done);
+        assert_eq!(rig.state(firing.job.id()).await, State::Done);
     }
-    assert_eq!(port.state(last.job.id()).await, State::Inflight);
+    assert_eq!(rig.state(last.job.id()).await, State::Inflight);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_lettered_job_does_not_hold_up_the_next_slot() {
     for overlap in [Overlap::Skip, Overlap::Queue] {
-        let port = Port::new();
+        let rig = WorkerRig::new();
         let failing = handler(|_, _| async { Err(JobError::unrecoverable("broken")) });
         let hourly = Schedule::every("s", HOUR).job(work("x")).overlap(overlap);
-        port.client.schedules().put(hourly).await.unwrap();
-        let worker = port.worker(failing).build().unwrap().start();
-        port.log.until_count("dead-lettered s@", 5).await;
-        let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+        rig.client.schedules().put(hourly).await.unwrap();
+        let worker = rig.worker(failing).build().unwrap().start();
+        rig.log.until_count("dead-lettered s@", 5).await;
+        let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
         assert_eq!(record.totals, SlotTotals::new(5, 0, 0), "{overlap:?}");
         worker.shutdown().await.unwrap();
     }
 }
 
-/// What becomes of five slots of a schedule whose flow fails at its first step.
+/// The results of five slots of a schedule whose flow fails at its first step.
 async fn run_failing_flow(overlap: Overlap, policy: Option<FailurePolicy>) -> SlotTotals {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let failing = handler(|_, _| async { Err(JobError::unrecoverable("broken")) });
     let flow = Flow::first(work("a")).discard().then(work("b"));
     let flow = match policy {
@@ -114,11 +114,11 @@ async fn run_failing_flow(overlap: Overlap, policy: Option<FailurePolicy>) -> Sl
         None => flow,
     };
     let hourly = Schedule::every("s", HOUR).flow(flow).overlap(overlap);
-    port.client.schedules().put(hourly).await.unwrap();
-    let worker = port.worker(failing).build().unwrap().start();
-    let to_slot = port.client.schedules().upcoming("s", 1).await.unwrap()[0].since(port.now());
+    rig.client.schedules().put(hourly).await.unwrap();
+    let worker = rig.worker(failing).build().unwrap().start();
+    let to_slot = rig.client.schedules().upcoming("s", 1).await.unwrap()[0].since(rig.now());
     tokio::time::sleep(to_slot + 4 * HOUR + HOUR / 2).await;
-    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    let record = rig.client.schedules().get("s").await.unwrap().unwrap().record;
     worker.shutdown().await.unwrap();
     record.totals
 }
@@ -146,8 +146,8 @@ async fn a_flow_that_is_to_stay_blocked_holds_up_the_slots_that_do_not_overlap()
 
 #[tokio::test(start_paused = true)]
 async fn running_it_now_respects_the_overlap() {
-    let port = Port::new();
-    let schedules = port.client.schedules();
+    let rig = WorkerRig::new();
+    let schedules = rig.client.schedules();
     schedules.put(Schedule::every("s", HOUR).job(work("x"))).await.unwrap();
     let first = schedules.run_now("s").await.unwrap();
     let second = schedules.run_now("s").await.unwrap();

@@ -6,9 +6,9 @@ use taskharbor::{AnyDriver, Filter, Overlap, Schedule, Timestamp, Worker};
 use taskharbor_core::{Admin, admin::List, clock::Clock};
 
 use crate::{
-    port::{DONE, Port, SECOND, handler, work},
+    faulty_store::Op,
+    rig::{DONE, SECOND, WorkerRig, handler, work},
     seed,
-    unkind::Op,
 };
 
 const SLOTS: u64 = 500;
@@ -30,62 +30,62 @@ impl Clock for Skewed {
 }
 
 async fn simulate(seed: u64) {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let mut random = fastrand::Rng::with_seed(seed);
     for (name, every, overlap) in [("a", 10, Overlap::Allow), ("b", 10, Overlap::Allow)] {
         let schedule = Schedule::every(name, every * SECOND).job(work(name)).overlap(overlap);
         let schedule = schedule.missed(taskharbor::Missed::All { at_most: 1_000 });
-        port.client.schedules().put(schedule).await.unwrap();
+        rig.client.schedules().put(schedule).await.unwrap();
     }
-    let first = port.client.schedules().upcoming("a", 1).await.unwrap()[0];
+    let first = rig.client.schedules().upcoming("a", 1).await.unwrap()[0];
     let start = |seed: u64| {
         let mut random = fastrand::Rng::with_seed(seed);
         let clock = Skewed {
-            clock: port.clock,
+            clock: rig.clock,
             ahead: random.bool(),
             by: Duration::from_millis(random.u64(..2_000)),
         };
-        let driver = AnyDriver::new(port.store.driver()).with_clock(Arc::new(clock));
+        let driver = AnyDriver::new(rig.store.driver()).with_clock(Arc::new(clock));
         let worker = Worker::builder(&driver).handlers(handler(|_, _| async { DONE }));
         let worker = worker.queue("default", 8).call_timeout(5 * SECOND).seed(seed);
         worker.crash_limit(u32::MAX).build().unwrap().start()
     };
-    port.store.chaos(random.u64(..), 0.1);
+    rig.store.chaos(random.u64(..), 0.1);
     let mut workers: Vec<_> = (0..WORKERS).map(|_| start(random.u64(..))).collect();
     let end = first.saturating_add(Duration::from_secs(10 * (SLOTS / 2 - 1)));
-    while port.now() < end {
+    while rig.now() < end {
         tokio::time::sleep(Duration::from_millis(random.u64(..20_000))).await;
         let failing: Vec<Op> = Op::ALL.into_iter().filter(|_| random.u8(..8) == 0).collect();
-        port.store.down(&failing);
+        rig.store.down(&failing);
         // Killed between firing and reply, or anywhere else.
         let at = random.usize(..WORKERS);
         workers[at].abort();
         tokio::time::sleep(Duration::from_millis(random.u64(..3_000))).await;
-        port.store.up();
+        rig.store.up();
         workers[at] = start(random.u64(..));
     }
-    port.store.calm();
+    rig.store.calm();
     tokio::time::sleep(60 * SECOND).await;
     for worker in &workers {
         worker.abort();
     }
     for name in ["a", "b"] {
-        assert_each_slot_once(&port, name, first, end).await;
+        assert_each_slot_once(&rig, name, first, end).await;
     }
 }
 
 /// Each slot of a schedule that is due every ten seconds has one job, up to `end`, and the record has
 /// counted them.
 pub(super) async fn assert_each_slot_once(
-    port: &Port,
+    rig: &WorkerRig,
     name: &str,
     first: Timestamp,
     end: Timestamp,
 ) {
     let mut jobs: HashMap<String, usize> = HashMap::new();
-    let mut request = List::new(Filter::all(), 1_000, port.now());
+    let mut request = List::new(Filter::all(), 1_000, rig.now());
     loop {
-        let page = port.driver.list(request.clone()).await.unwrap();
+        let page = rig.driver.list(request.clone()).await.unwrap();
         for job in page.items {
             *jobs.entry(job.id.to_string()).or_default() += 1;
         }
@@ -94,7 +94,7 @@ pub(super) async fn assert_each_slot_once(
             None => break,
         }
     }
-    let record = port.client.schedules().get(name).await.unwrap().unwrap().record;
+    let record = rig.client.schedules().get(name).await.unwrap().unwrap().record;
     let mut slot = first;
     while slot <= end {
         let id = format!("{name}@{}", slot.to_string().replace(".000000", ""));
@@ -104,10 +104,10 @@ pub(super) async fn assert_each_slot_once(
     let of_schedule = jobs.keys().filter(|id| id.starts_with(&format!("{name}@"))).count();
     assert_eq!(record.totals.stored, of_schedule as u64, "{:?}", record.totals);
     assert_eq!((record.totals.skipped, record.totals.missed), (0, 0));
-    port.check().await;
+    rig.check().await;
 }
 
 #[test]
-fn each_slot_is_fired_once_whatever_happens_to_the_workers() {
+fn each_slot_is_fired_once_despite_faults_of_the_workers() {
     seed::play(&[], 10, simulate);
 }

@@ -9,10 +9,10 @@ use taskharbor_core::{
     error::{Refusal, Rejected},
 };
 
-use crate::unkind::{Op, Unkind};
+use crate::faulty_store::{FaultyStore, Op};
 
 pub(super) struct Open {
-    store: Unkind,
+    store: FaultyStore,
     requests: Vec<Request>,
 }
 
@@ -21,7 +21,7 @@ enum Request {
     Settle(Settle),
 }
 
-impl Unkind {
+impl FaultyStore {
     /// Dropping the transaction rolls it back.
     pub(super) fn begin(&self) -> Open {
         Open { store: self.clone(), requests: Vec::new() }

@@ -1,4 +1,4 @@
-//! What is left to do, on a store in memory.
+//! The work that is left, on a store in memory.
 
 use std::time::Duration;
 

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use super::*;
 
 /// How long a reserve takes, and a message.
-const LOOK: Duration = Duration::from_millis(2);
+const RESERVE_TIME: Duration = Duration::from_millis(2);
 const DELIVERY: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 enum Step {
-    /// So many jobs are stored.
+    /// This many jobs are stored.
     Enqueue(usize),
     /// Time for a driver to see whether it is its turn.
     Turn(usize),
@@ -75,7 +75,7 @@ impl Fleet {
             first_grant: None,
             loss: 0.0,
             run_for: Duration::from_secs(60),
-            look_for: LOOK,
+            look_for: RESERVE_TIME,
             tell_for: DELIVERY,
         }
     }
@@ -189,7 +189,7 @@ fn one_job_makes_few_of_many_idle_drivers_look() {
     for drivers in [2, 10, 100, 1_000] {
         for slots in [1, 10] {
             let (mean, most, time) = over_seeds(drivers, drivers, slots);
-            assert!(mean <= 2 && most <= 3 && time <= LOOK + DELIVERY);
+            assert!(mean <= 2 && most <= 3 && time <= RESERVE_TIME + DELIVERY);
         }
     }
 }
@@ -198,7 +198,7 @@ fn one_job_makes_few_of_many_idle_drivers_look() {
 fn a_job_does_not_wait_for_drivers_that_are_busy() {
     for (drivers, idle) in [(10, 1), (100, 1), (100, 10), (1_000, 1)] {
         let (mean, _, time) = over_seeds(drivers, idle, 10);
-        assert!(mean <= 5 && time <= LOOK + DELIVERY + MIN_PACE * 7);
+        assert!(mean <= 5 && time <= RESERVE_TIME + DELIVERY + MIN_PACE * 7);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What tests are made of.
+//! The building blocks of tests: times, names, jobs and calls.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A hook that misbehaves on request: calls that fail, replies that are lost, calls that hang, tokens
-//! that change. Underneath is the memory driver, so what does get through is right.
+//! A hook that injects faults on request: calls that fail, replies that are lost, calls that hang, tokens
+//! that change. Calls that get through go to the memory driver.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -87,7 +87,7 @@ pub(crate) enum Fault {
 }
 
 #[derive(Clone)]
-pub(crate) struct Unkind {
+pub(crate) struct FaultyStore {
     pub(crate) store: MemoryDriver,
     pub(crate) id: DriverId,
     plan: Arc<Mutex<Plan>>,
@@ -95,7 +95,7 @@ pub(crate) struct Unkind {
 
 /// Where wake-ups come from.
 #[derive(Clone, Default)]
-pub(crate) enum Hints {
+pub(crate) enum WakeUpSource {
     #[default]
     Store,
     Hub(WakeHub),
@@ -109,7 +109,7 @@ struct Plan {
     calls: HashMap<Op, usize>,
     chaos: Option<(fastrand::Rng, f64)>,
     rotates: bool,
-    hints: Hints,
+    wake_ups: WakeUpSource,
     /// How long each call takes.
     takes: Duration,
     /// The queues that each reserve has asked, and the number of jobs.
@@ -118,7 +118,7 @@ struct Plan {
     tokens: HashMap<JobId, (LeaseToken, LeaseToken)>,
 }
 
-impl Unkind {
+impl FaultyStore {
     pub(crate) fn new(store: MemoryDriver) -> Self {
         Self { store, id: DriverId::new(), plan: Arc::default() }
     }
@@ -132,7 +132,7 @@ impl Unkind {
         self.plan(|plan| plan.next.entry(op).or_default().extend(faults));
     }
 
-    /// All calls of these kinds fail until [`Unkind::up`].
+    /// All calls of these kinds fail until [`FaultyStore::up`].
     pub(crate) fn down(&self, ops: &[Op]) {
         self.plan(|plan| plan.down.extend(ops));
     }
@@ -157,8 +157,8 @@ impl Unkind {
     }
 
     /// Wake-ups come from here, from now on.
-    pub(crate) fn hints_from(&self, hints: Hints) {
-        self.plan(|plan| plan.hints = hints);
+    pub(crate) fn wake_ups_from(&self, wake_ups: WakeUpSource) {
+        self.plan(|plan| plan.wake_ups = wake_ups);
     }
 
     /// Every call takes this long, from now on.
@@ -247,10 +247,10 @@ impl Unkind {
                 Answer::ExtendLeases(answers.map(rotated).collect())
             }
             (Answer::Watch(watch), Seen::Watched(queues)) => {
-                Answer::Watch(match self.plan(|plan| plan.hints.clone()) {
-                    Hints::Store => watch,
-                    Hints::Hub(hub) => hub.watch(queues),
-                    Hints::Nowhere => Watch::never(),
+                Answer::Watch(match self.plan(|plan| plan.wake_ups.clone()) {
+                    WakeUpSource::Store => watch,
+                    WakeUpSource::Hub(hub) => hub.watch(queues),
+                    WakeUpSource::Nowhere => Watch::never(),
                 })
             }
             (answer, _) => answer,
@@ -283,7 +283,7 @@ fn away() -> DriverError {
     DriverError::unavailable("the store is away")
 }
 
-impl Hook<MemoryDriver> for Unkind {
+impl Hook<MemoryDriver> for FaultyStore {
     async fn around(
         &self,
         mut call: Call,

@@ -12,12 +12,12 @@ use taskharbor_core::{
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
-    given::store_at,
+    fixture::store_at,
     guide::Example,
     harness::store::{self, Store},
 };
 
-/// What is asked for, as somebody says it who has not checked it.
+/// The unchecked arguments of an enqueue.
 #[derive(Clone, Debug)]
 struct Ask {
     job_type: String,
@@ -77,7 +77,7 @@ impl Ask {
         Ok(answers.remove(0)?.remove(0))
     }
 
-    /// As anybody asks the database.
+    /// Enqueues with SQL, as any client of the database can.
     async fn by_sql(&self, sql: &Client) -> Result<(String, bool), tokio_postgres::Error> {
         let headers: serde_json::Map<_, _> =
             self.headers.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
@@ -281,9 +281,9 @@ async fn what_has_no_meaning_is_refused_with_what_to_do() {
         ("type => 'a', key_hold => '0'", "a time such as '1 day'"),
         ("type => 'a', key_hold => '-1 day'", "out of range"),
         ("type => 'a', key_hold => '300 years'", "out of range"),
-        ("type => 'a', headers => '[]'", "the headers are no object"),
-        ("type => 'a', headers => '{\"a\": 1}'", "the value of header \"a\" is no text"),
-        ("type => 'a', headers => '{\"a\": null}'", "the value of header \"a\" is no text"),
+        ("type => 'a', headers => '[]'", "the headers must be a JSON object"),
+        ("type => 'a', headers => '{\"a\": 1}'", "the value of header \"a\" must be a text"),
+        ("type => 'a', headers => '{\"a\": null}'", "the value of header \"a\" must be a text"),
         ("type => 'a', run_at => '-infinity'", "run_at is out of range"),
         ("type => 'a', run_at => 'infinity'", "run_at is out of range"),
         ("type => 'a', run_at => '1969-12-31 23:59:59Z'", "choose a time from 1970 to 9999"),

@@ -1,5 +1,5 @@
-//! What most tests of the worker need: an unkind driver on a paused clock, a client, a worker's
-//! builder, and a list of all that happened.
+//! [`WorkerRig`]: the base of most tests of the worker: a faulty driver on a paused clock, a client, a
+//! worker's builder, and a log of all events.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,7 +15,7 @@ use taskharbor_core::{clock::Clock, job::JobRecord};
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::Notify;
 
-use crate::unkind::Unkind;
+use crate::faulty_store::FaultyStore;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -42,20 +42,20 @@ where
 
 pub(crate) const DONE: JobResult<Outcome<u64>> = Ok(Outcome::Done(0));
 
-pub(crate) struct Port {
-    pub(crate) store: Unkind,
+pub(crate) struct WorkerRig {
+    pub(crate) store: FaultyStore,
     pub(crate) driver: AnyDriver,
     pub(crate) clock: TokioClock,
     pub(crate) client: Client,
     pub(crate) log: Arc<Log>,
 }
 
-impl Port {
+impl WorkerRig {
     /// Needs `#[tokio::test(start_paused = true)]`.
     pub(crate) fn new() -> Self {
         let epoch = Timestamp::from_micros(2_000_000_000_000_000).unwrap();
         let clock = TokioClock::starting_at(epoch);
-        let store = Unkind::new(MemoryDriver::with_clock(Arc::new(clock)));
+        let store = FaultyStore::new(MemoryDriver::with_clock(Arc::new(clock)));
         let driver = AnyDriver::new(store.driver()).with_clock(Arc::new(clock));
         let client = Client::new(&driver);
         Self { store, driver, clock, client, log: Arc::new(Log::new(clock)) }
@@ -145,7 +145,7 @@ impl Log {
         self.until_count(start, 1).await;
     }
 
-    /// Waits until so many lines begin like this.
+    /// Waits until this many lines begin like this.
     pub(crate) async fn until_count(&self, start: &str, count: usize) {
         let waiting = async {
             loop {
@@ -156,16 +156,16 @@ impl Log {
                 added.await;
             }
         };
-        let patience = Duration::from_secs(1_000_000);
-        if tokio::time::timeout(patience, waiting).await.is_err() {
+        let limit = Duration::from_secs(1_000_000);
+        if tokio::time::timeout(limit, waiting).await.is_err() {
             panic!("{count} lines with {start:?} did not come: {:#?}", self.lines());
         }
     }
 
     /// Waits for another line.
     pub(crate) async fn more(&self) {
-        let patience = Duration::from_secs(1_000_000);
-        let added = tokio::time::timeout(patience, self.added.notified()).await;
+        let limit = Duration::from_secs(1_000_000);
+        let added = tokio::time::timeout(limit, self.added.notified()).await;
         added.unwrap_or_else(|_| panic!("nothing more happened: {:#?}", self.lines()));
     }
 }

@@ -1,7 +1,7 @@
-//! What becomes of a job, decided from what its execution came to.
+//! The decision how a job is settled, made from the result of its execution.
 //!
-//! Pure: nothing here waits, and everything it depends on is an argument. So the workers of this library
-//! and those in other languages ([`crate::remote`]) decide the same.
+//! It is a pure function: nothing here waits, and everything that it depends on is an argument. So the
+//! workers of this library and those in other languages ([`crate::remote`]) decide in the same way.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::{
     CallResult, CancelReason, Failed, JobError, Outcome, RetryPolicy, codec::Format, outcome::Again,
 };
 
-/// A job that comes back at once, again and again, would do nothing else.
+/// The least delay of a snoozed job. With none it could run again and again without a pause.
 const SHORTEST_DELAY: Duration = Duration::from_millis(1);
 
-/// A service that asks for more is asked again after a day: a lane must not be held for years by one answer.
+/// The longest hold of a throttled lane: one wrong answer of a service must not hold a lane for years.
 const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
-/// What is recorded, and how observers are told once it is.
+/// The transition that is recorded for a job, and the event for observers after that.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Resolution {
     pub(crate) transition: Transition,
     pub(crate) report: Report,
     /// Set if the handler has acknowledged the job in a transaction of its own.
@@ -34,12 +34,12 @@ pub(crate) struct Verdict {
     pub(crate) holds_until: Option<Timestamp>,
 }
 
-/// What is told of a job that its handler has acknowledged in a transaction, once the store has said
-/// whether that was committed.
+/// The events about a job that its handler has acknowledged in a transaction. They are sent when the
+/// store has answered whether that was committed.
 #[derive(Debug)]
 pub(crate) struct Acked {
     pub(crate) took: Duration,
-    /// What the attempt has failed with if it was not, unless that was told already.
+    /// The error of the attempt if it was not committed, unless that was reported already.
     pub(crate) failure: Option<JobError>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn not_committed() -> JobError {
     JobError::from("the transaction in which the job was acknowledged was not committed")
 }
 
-impl Verdict {
+impl Resolution {
     const fn new(transition: Transition, report: Report) -> Self {
         Self { transition, report, acked: None, holds_until: None }
     }
@@ -63,7 +63,7 @@ pub(crate) enum Report {
     Released { why: ReleaseReason },
 }
 
-/// What a verdict depends on of the job itself.
+/// The properties of the job that a resolution depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) job_type: &'a JobType,
@@ -79,7 +79,7 @@ impl<'a> From<&'a JobView> for Subject<'a> {
     }
 }
 
-/// What a verdict depends on beside the job and its result.
+/// Everything else that a resolution depends on.
 pub(crate) struct Circumstances<'a> {
     pub(crate) worker: &'a Holder,
     pub(crate) now: Timestamp,
@@ -94,7 +94,7 @@ pub(crate) struct Circumstances<'a> {
 }
 
 impl Circumstances<'_> {
-    pub(crate) fn judge(&self, job: Subject<'_>, result: CallResult) -> Verdict {
+    pub(crate) fn resolve(&self, job: Subject<'_>, result: CallResult) -> Resolution {
         match result {
             Ok(Outcome::Done(output)) => self.success(job, Transition::Ack { output }),
             Ok(Outcome::Continue(flow)) if flow.len() > Limits::MAX_EXPANSION_JOBS => {
@@ -125,37 +125,37 @@ impl Circumstances<'_> {
         }
     }
 
-    fn throttled(&self, delay: Duration) -> Verdict {
+    fn throttled(&self, delay: Duration) -> Resolution {
         let delay = delay.clamp(SHORTEST_DELAY, LONGEST_HOLD);
         let until = self.now.saturating_add(delay);
         let text = format!("its handler was throttled for {delay:?} on worker {}", self.worker);
         let note = ReleaseNote::new(ReleaseReason::Throttled, text);
-        let mut verdict = release_noted(Some(until), Started::Yes, note);
-        verdict.holds_until = Some(until);
-        verdict
+        let mut resolution = release_noted(Some(until), Started::Yes, note);
+        resolution.holds_until = Some(until);
+        resolution
     }
 
-    fn success(&self, job: Subject<'_>, transition: Transition) -> Verdict {
+    fn success(&self, job: Subject<'_>, transition: Transition) -> Resolution {
         if transition.bytes() > Limits::MAX_CALL_BYTES / 2 {
             let text =
                 "the handler returned a flow that is larger than a call to the store can carry";
             return self.failure(job, &JobError::unrecoverable(text));
         }
         match transition.check(&self.limits) {
-            Ok(_) => Verdict::new(transition, Report::Succeeded { took: self.took }),
-            // Running it again would come to the same.
+            Ok(_) => Resolution::new(transition, Report::Succeeded { took: self.took }),
+            // Another execution would have the same result.
             Err(error) => self.failure(job, &JobError::unrecoverable(error)),
         }
     }
 
-    fn failure(&self, job: Subject<'_>, error: &JobError) -> Verdict {
+    fn failure(&self, job: Subject<'_>, error: &JobError) -> Resolution {
         let text = error.text();
         let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
         let delay = match (error.again(), self.cancel) {
             (Again::Never | Again::Unreadable, _) => {
                 return dead_letter(job.attempts, text.clone(), text, self.now);
             }
-            // It was told to stop, so that it failed says nothing about the job.
+            // The handler was told to stop, so its failure says nothing about the job.
             (_, Some(reason)) => {
                 return release_stopped(reason, self.worker);
             }
@@ -167,14 +167,14 @@ impl Circumstances<'_> {
             }
         };
         if attempts >= self.max_attempts {
-            let times = if attempts == 1 { "once".to_owned() } else { format!("{attempts} times") };
-            let reason = Text::new(format!("failed {times}, at last with: {text}"));
+            let times = if attempts == 1 { "time" } else { "times" };
+            let reason = Text::new(format!("failed {attempts} {times}; last error: {text}"));
             return dead_letter(job.attempts, text, reason, self.now);
         }
         let run_at = self.now.saturating_add(delay);
         let failure = FailedAttempt::new(attempts, text, self.now);
         let transition = Transition::Retry { failure, run_at: Some(run_at) };
-        Verdict::new(transition, Report::Retried { run_at })
+        Resolution::new(transition, Report::Retried { run_at })
     }
 }
 
@@ -187,9 +187,9 @@ pub(crate) enum Started {
 
 /// The job is released to its old position before its handler has started; nothing is charged, and there
 /// is nothing to note.
-pub(crate) const fn release(why: ReleaseReason) -> Verdict {
+pub(crate) const fn release(why: ReleaseReason) -> Resolution {
     let transition = Transition::Release { run_at: None, started: false, note: None };
-    Verdict::new(transition, Report::Released { why })
+    Resolution::new(transition, Report::Released { why })
 }
 
 /// The job is released, not to run before `run_at`, and the store keeps the note of it.
@@ -197,15 +197,15 @@ pub(crate) fn release_noted(
     run_at: Option<Timestamp>,
     started: Started,
     note: ReleaseNote,
-) -> Verdict {
+) -> Resolution {
     let why = note.reason;
     let started = started == Started::Yes;
     let transition = Transition::Release { run_at, started, note: Some(note) };
-    Verdict::new(transition, Report::Released { why })
+    Resolution::new(transition, Report::Released { why })
 }
 
 /// The job is released because its handler was told to stop.
-pub(crate) fn release_stopped(reason: CancelReason, worker: &Holder) -> Verdict {
+pub(crate) fn release_stopped(reason: CancelReason, worker: &Holder) -> Resolution {
     let text = match reason {
         CancelReason::Requested => "its cancellation was requested".to_owned(),
         _ => format!("worker {worker} shut down while it ran it"),
@@ -215,15 +215,15 @@ pub(crate) fn release_stopped(reason: CancelReason, worker: &Holder) -> Verdict 
 
 /// The job is dead-lettered for this reason, which counts as a failure. `attempts` executions have failed
 /// before.
-pub(crate) fn dead_letter(attempts: u32, error: Text, reason: Text, now: Timestamp) -> Verdict {
+pub(crate) fn dead_letter(attempts: u32, error: Text, reason: Text, now: Timestamp) -> Resolution {
     let attempts = attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
     let failure = FailedAttempt::new(attempts, error, now);
     let transition = Transition::Fail { failure, reason: reason.clone() };
-    Verdict::new(transition, Report::DeadLettered { reason })
+    Resolution::new(transition, Report::DeadLettered { reason })
 }
 
 /// The job is dead-lettered because its lease ran out too often in a row; `None` if it did not.
-pub(crate) fn crashed(job: &JobView, crash_limit: u32, now: Timestamp) -> Option<Verdict> {
+pub(crate) fn crashed(job: &JobView, crash_limit: u32, now: Timestamp) -> Option<Resolution> {
     let times = job.expirations;
     if times < crash_limit {
         return None;
@@ -247,7 +247,7 @@ pub(crate) fn release_suspect(
     delay: Duration,
     why: ReleaseReason,
     now: Timestamp,
-) -> Verdict {
+) -> Resolution {
     let text = match why {
         ReleaseReason::ClockSetBack => format!(
             "the store's clock was set back or did not answer, so the worker that had it before worker {worker} may still run it"

@@ -1,4 +1,4 @@
-//! Who is told of jobs that come with a transaction, and when.
+//! Wake-ups for jobs that are enqueued in a transaction: their receivers and their time.
 
 use std::{
     future::Future,
@@ -29,7 +29,7 @@ async fn fence<L: Library>(app: &App<L>, watch: &mut Watch) {
     assert!(soon(watch.woken()).await.is_some());
 }
 
-pub async fn listeners_are_told_when_the_transaction_commits_and_not_before<L: Library>() {
+pub async fn listeners_are_woken_by_the_commit_and_not_before<L: Library>() {
     let app = App::<L>::new().await;
     let listener = app.store.another().await;
     let mut jobs = listener.watch(queue("default")).await.unwrap();
@@ -45,7 +45,7 @@ pub async fn listeners_are_told_when_the_transaction_commits_and_not_before<L: L
     L::commit(open).await.unwrap();
     assert!(soon(jobs.woken()).await.is_some());
 
-    // One that is rolled back is told to nobody.
+    // A rolled back enqueue sends no wake-up.
     let mut open = L::begin(&mut db).await.unwrap();
     app.client.enqueue(work("b")).within(L::tx(&app.pg, &mut open)).await.unwrap();
     L::rollback(open).await.unwrap();
@@ -53,7 +53,7 @@ pub async fn listeners_are_told_when_the_transaction_commits_and_not_before<L: L
     assert!(!was_woken(&mut jobs));
 }
 
-pub async fn listeners_are_not_told_where_that_is_switched_off<L: Library>() {
+pub async fn listeners_are_not_woken_if_notifications_are_off<L: Library>() {
     let app = App::<L>::new().await;
     let quiet = app.store.another_with(|config| config.notify_in_transactions(false)).await;
     let client = Client::new(&AnyDriver::new(quiet.clone()));
@@ -89,7 +89,7 @@ pub async fn a_worker_elsewhere_runs_the_job_once_the_transaction_commits<L: Lib
     running.shutdown().await.unwrap();
 }
 
-pub async fn a_worker_that_is_not_told_finds_the_job_by_looking<L: Library>() {
+pub async fn a_worker_without_wake_ups_finds_the_job_by_polling<L: Library>() {
     let app = App::<L>::new().await;
     let quiet = app.store.another_with(|config| config.notify_in_transactions(false)).await;
     let client = Client::new(&AnyDriver::new(quiet.clone()));

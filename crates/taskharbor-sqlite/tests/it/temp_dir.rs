@@ -8,9 +8,9 @@ use std::{
 use taskharbor_sqlite::Config;
 
 /// A directory that no other test uses.
-pub(crate) struct Place(PathBuf);
+pub(crate) struct TempDir(PathBuf);
 
-impl Place {
+impl TempDir {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -28,13 +28,13 @@ impl Place {
         self.0.join("jobs.db")
     }
 
-    /// The file of this place, to be made if it is not there.
+    /// The file of this temp, to be made if it is not there.
     pub(crate) fn config(&self) -> Config {
         Config::new(self.file()).create(true)
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -1,4 +1,4 @@
-//! How many requests are answered at once, and which requests do not count.
+//! The limit of requests at the same time, and the requests that do not count.
 
 use std::{
     convert::Infallible,
@@ -96,7 +96,7 @@ async fn workers_that_wait_for_jobs_keep_no_other_request_out() {
     rig.post("work/enqueue", &job).await.ok();
     assert_eq!(waiting.await.ok()["jobs"].as_array().unwrap().len(), 1);
     timeout(SECOND, rig.post("work/reserve", &long)).await.unwrap_err();
-    // The place of a request that was dropped is free.
+    // The permit of a dropped request is free.
     timeout(SECOND, rig.post("work/reserve", &long)).await.unwrap_err();
 }
 

@@ -1,7 +1,7 @@
-//! [`Places`]: how many requests are answered at once.
+//! [`RequestPermits`]: the limit of requests that are answered at the same time.
 //!
-//! A request that waits for jobs takes little and lasts long. Such requests have places of their own, so that
-//! those of many idle workers keep no other request out.
+//! A request that waits for jobs costs little and takes long. Such requests have permits of their own, so that
+//! idle workers, however many, do not block other requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,16 +9,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::Problem;
 
-/// The places of requests. None is waited for.
+/// The permits of requests. A request without a free permit is refused at once.
 #[derive(Clone)]
-pub(crate) struct Places {
+pub(crate) struct RequestPermits {
     answered: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
 }
 
-/// The place of one request, until it is dropped.
-pub(crate) struct Place {
-    places: Places,
+/// The permit of one request, until it is dropped.
+pub(crate) struct RequestPermit {
+    permits: RequestPermits,
     taken: Mutex<Taken>,
 }
 
@@ -28,36 +28,36 @@ struct Taken {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Places {
-    /// For so many requests that are answered, and as many that wait.
+impl RequestPermits {
+    /// Permits for this number of requests that are answered, and for the same number that wait.
     pub(crate) fn new(requests: usize) -> Self {
         let room = || Arc::new(Semaphore::new(requests.clamp(1, Semaphore::MAX_PERMITS)));
         Self { answered: room(), waiting: room() }
     }
 
-    /// A place among the requests that are answered.
-    pub(crate) fn take(&self) -> Result<Place, Problem> {
+    /// A permit among the requests that are answered.
+    pub(crate) fn take(&self) -> Result<RequestPermit, Problem> {
         let permit = Arc::clone(&self.answered).try_acquire_owned().map_err(|_| busy())?;
         Ok(self.of(Some(permit)))
     }
 
-    /// A place beside all others, for a request that is answered however many there are.
-    pub(crate) fn beside(&self) -> Place {
+    /// A permit that is not counted, for a request that is always answered.
+    pub(crate) fn beside(&self) -> RequestPermit {
         self.of(None)
     }
 
-    fn of(&self, permit: Option<OwnedSemaphorePermit>) -> Place {
+    fn of(&self, permit: Option<OwnedSemaphorePermit>) -> RequestPermit {
         let taken = Taken { is_waiting: false, _permit: permit };
-        Place { places: self.clone(), taken: Mutex::new(taken) }
+        RequestPermit { permits: self.clone(), taken: Mutex::new(taken) }
     }
 }
 
-impl Place {
+impl RequestPermit {
     /// Moves to the requests that wait.
     pub(crate) fn wait(&self) -> Result<(), Problem> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if !taken.is_waiting {
-            let permit = Arc::clone(&self.places.waiting).try_acquire_owned();
+            let permit = Arc::clone(&self.permits.waiting).try_acquire_owned();
             let permit = permit.map_err(|_| busy())?;
             *taken = Taken { is_waiting: true, _permit: Some(permit) };
         }
@@ -76,17 +76,17 @@ mod tests {
 
     #[test]
     fn a_request_that_waits_makes_room_for_another() {
-        let places = Places::new(1);
-        let first = places.take().unwrap();
-        assert_eq!(places.take().err().map(|it| it.code), Some("busy"));
-        let _probe = places.beside();
+        let permits = RequestPermits::new(1);
+        let first = permits.take().unwrap();
+        assert_eq!(permits.take().err().map(|it| it.code), Some("busy"));
+        let _probe = permits.beside();
         first.wait().unwrap();
         first.wait().unwrap();
-        let second = places.take().unwrap();
+        let second = permits.take().unwrap();
         assert_eq!(second.wait().err().map(|it| it.code), Some("busy"));
-        assert!(places.take().is_err(), "it has kept its place");
+        assert!(permits.take().is_err(), "it has kept its permit");
         drop(first);
         second.wait().unwrap();
-        places.take().unwrap();
+        permits.take().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a flow whose steps fail.
+//! Flows whose steps fail.
 
 use taskharbor::{
     Blob, Context, FailurePolicy, Flow, FlowState, IntoFlow, Job, JobResult, State, WaitError,
@@ -9,8 +9,8 @@ use super::{Add, Give, Judge, Write, gives, handlers, harbor, outcome};
 
 #[tokio::test(start_paused = true)]
 async fn gathered_members_tell_what_became_of_each() {
-    let fates = outcome(Flow::gather(gives([1, -2, 3])).then(Judge)).await;
-    assert_eq!(fates, "1; dead-lettered: -2 is negative; 3");
+    let outcomes = outcome(Flow::gather(gives([1, -2, 3])).then(Judge)).await;
+    assert_eq!(outcomes, "1; dead-lettered: -2 is negative; 3");
     assert_eq!(outcome(Flow::gather(gives([])).then(Judge)).await, "");
     let raw = outcome(Flow::gather(gives([1, -2]))).await;
     assert_eq!(raw[0], Ok(1));
@@ -20,17 +20,17 @@ async fn gathered_members_tell_what_became_of_each() {
 #[tokio::test(start_paused = true)]
 async fn a_gathered_chain_that_fails_in_its_middle_is_one_failure() {
     let chain = |n| Flow::first(Give(n)).then(Add(1)).then(Add(1));
-    let fates = outcome(Flow::gather([chain(1), chain(-1)]).then(Judge)).await;
-    assert!(fates.starts_with("3; cancelled: job "), "{fates}");
+    let outcomes = outcome(Flow::gather([chain(1), chain(-1)]).then(Judge)).await;
+    assert!(outcomes.starts_with("3; cancelled: job "), "{outcomes}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn gathered_groups_in_groups_keep_their_fates_apart() {
+async fn gathered_groups_in_groups_keep_their_outcomes_apart() {
     let flow = Flow::group([Flow::gather(gives([1, -1])), Flow::gather(gives([2]))]);
-    let fates = outcome(flow).await;
-    assert_eq!((fates[0].len(), fates[1].len()), (2, 1));
-    assert!(fates[0][1].is_err());
-    assert_eq!(fates[1][0], Ok(2));
+    let outcomes = outcome(flow).await;
+    assert_eq!((outcomes[0].len(), outcomes[1].len()), (2, 1));
+    assert!(outcomes[0][1].is_err());
+    assert_eq!(outcomes[1][0], Ok(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +63,7 @@ async fn a_policy_holds_for_all_steps_that_have_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_needs_what_failed_and_was_let_go_fails_for_good() {
+async fn a_step_that_needs_the_output_of_a_failed_parent_fails_permanently() {
     let harbor = harbor();
     let flow = Flow::group(gives([-2])).policy(FailurePolicy::Continue).then(Write);
     let handle = harbor.client().start(flow).await.unwrap();
@@ -85,7 +85,7 @@ async fn fail_fast_stops_what_has_not_started() {
     assert_eq!(states, [State::Dlq, State::Cancelled, State::Cancelled, State::Cancelled]);
 }
 
-/// What a handler of bytes was given, and what it was told of a failure.
+/// The input of a handler of bytes, and the failure that it read.
 async fn witness(_: Blob, cx: Context) -> JobResult<Option<Blob>> {
     let input = cx.input_raw().map_or("nothing".into(), |it| String::from_utf8_lossy(it));
     let failure = cx.failure().map(ToString::to_string).unwrap_or_default();

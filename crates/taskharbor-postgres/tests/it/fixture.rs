@@ -18,7 +18,7 @@ pub(crate) fn noon() -> Timestamp {
     after(Duration::ZERO)
 }
 
-/// So long after noon.
+/// This long after noon.
 pub(crate) fn after(duration: Duration) -> Timestamp {
     Timestamp::from_micros(1_794_744_000_000_000).unwrap().saturating_add(duration)
 }

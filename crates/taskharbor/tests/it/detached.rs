@@ -12,7 +12,7 @@ use taskharbor_memory::MemoryDriver;
 use taskharbor_testkit::{Answer, Call as Intercepted, Hook, Intercept, Next, Op};
 use tokio::sync::watch;
 
-use crate::port::{DONE, handler, work};
+use crate::rig::{DONE, handler, work};
 
 /// A call: the operation, the handle, and whether it came from the keeper's thread.
 type Call = (&'static str, Handle, bool);
@@ -20,30 +20,30 @@ type Call = (&'static str, Handle, bool);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handle {
     Home,
-    Apart,
+    Detached,
 }
 
 /// Notes which handle of a memory driver is called from where.
 #[derive(Clone)]
-struct Noting {
+struct CallRecorder {
     store: MemoryDriver,
     handle: Handle,
     calls: Arc<Mutex<Vec<Call>>>,
     extended: watch::Sender<usize>,
-    apart: Apart,
+    on_close: OnClose,
 }
 
-/// What becomes of a handle apart.
+/// The behaviour of a detached handle when it is closed.
 #[derive(Clone, Copy)]
-enum Apart {
+enum OnClose {
     Closes,
     HangsWhenClosed,
 }
 
-impl Noting {
-    fn new(apart: Apart) -> Self {
+impl CallRecorder {
+    fn new(on_close: OnClose) -> Self {
         let (store, calls) = (MemoryDriver::new(), Arc::default());
-        Self { store, handle: Handle::Home, calls, extended: watch::Sender::new(0), apart }
+        Self { store, handle: Handle::Home, calls, extended: watch::Sender::new(0), on_close }
     }
 
     fn driver(&self) -> Intercept<MemoryDriver, Self> {
@@ -61,7 +61,7 @@ impl Noting {
     }
 }
 
-impl Hook<MemoryDriver> for Noting {
+impl Hook<MemoryDriver> for CallRecorder {
     async fn around(
         &self,
         call: Intercepted,
@@ -69,10 +69,10 @@ impl Hook<MemoryDriver> for Noting {
     ) -> Result<Answer, DriverError> {
         let op = call.op();
         self.note(op.name());
-        match (op, self.handle, self.apart) {
-            // A handle apart is closed by itself; the store stays.
-            (Op::Close, Handle::Apart, Apart::Closes) => Ok(Answer::Close(())),
-            (Op::Close, Handle::Apart, Apart::HangsWhenClosed) => std::future::pending().await,
+        match (op, self.handle, self.on_close) {
+            // A detached handle is closed by itself; the store stays.
+            (Op::Close, Handle::Detached, OnClose::Closes) => Ok(Answer::Close(())),
+            (Op::Close, Handle::Detached, OnClose::HangsWhenClosed) => std::future::pending().await,
             (Op::ExtendLeases, ..) => {
                 let answer = next.make(call).await;
                 self.extended.send_modify(|count| *count += 1);
@@ -83,12 +83,12 @@ impl Hook<MemoryDriver> for Noting {
     }
 
     fn detached(&self, _: Option<MemoryDriver>) -> Option<(MemoryDriver, Self)> {
-        self.note("apart");
-        Some((self.store.clone(), Self { handle: Handle::Apart, ..self.clone() }))
+        self.note("detached_handle");
+        Some((self.store.clone(), Self { handle: Handle::Detached, ..self.clone() }))
     }
 }
 
-fn worker(driver: &AnyDriver, store: &Noting) -> Worker {
+fn worker(driver: &AnyDriver, store: &CallRecorder) -> Worker {
     let extended = store.extended.subscribe();
     let handlers = handler(move |_, _| {
         let mut extended = extended.clone();
@@ -102,21 +102,21 @@ fn worker(driver: &AnyDriver, store: &Noting) -> Worker {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_are_kept_through_the_handle_apart_and_all_else_through_the_users() {
-    let store = Noting::new(Apart::Closes);
+async fn leases_are_extended_through_the_detached_handle_only() {
+    let store = CallRecorder::new(OnClose::Closes);
     let driver = AnyDriver::new(store.driver());
     let running = worker(&driver, &store).start();
     while store.calls("reserve").is_empty() {
         tokio::task::yield_now().await;
     }
     // The worker has started the clock that they all share.
-    assert_eq!(store.calls("store_time"), [("store_time", Handle::Apart, true)]);
+    assert_eq!(store.calls("store_time"), [("store_time", Handle::Detached, true)]);
     let handle = Client::new(&driver).enqueue(work("a")).await.unwrap();
     handle.wait().await.unwrap();
     running.shutdown().await.unwrap();
-    assert_eq!(store.calls("apart"), [("apart", Handle::Home, true)]);
+    assert_eq!(store.calls("detached_handle"), [("detached_handle", Handle::Home, true)]);
     for (operation, handle, is_keeper) in [
-        ("extend_leases", Handle::Apart, true),
+        ("extend_leases", Handle::Detached, true),
         ("reserve", Handle::Home, false),
         ("settle", Handle::Home, false),
     ] {
@@ -126,29 +126,29 @@ async fn leases_are_kept_through_the_handle_apart_and_all_else_through_the_users
     }
     assert_eq!(store.calls("store_time").len(), 1);
     // The handle was the worker's own; the user's stays open.
-    assert_eq!(store.calls("close"), [("close", Handle::Apart, true)]);
+    assert_eq!(store.calls("close"), [("close", Handle::Detached, true)]);
     driver.store_time().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handle_apart_that_does_not_close_does_not_keep_the_worker_from_ending() {
-    let store = Noting::new(Apart::HangsWhenClosed);
+async fn a_detached_handle_that_does_not_close_does_not_keep_the_worker_running() {
+    let store = CallRecorder::new(OnClose::HangsWhenClosed);
     let driver = AnyDriver::new(store.driver());
     let running = worker(&driver, &store).start();
-    let patience = Duration::from_secs(10);
-    tokio::time::timeout(patience, running.shutdown()).await.unwrap().unwrap();
+    let limit = Duration::from_secs(10);
+    tokio::time::timeout(limit, running.shutdown()).await.unwrap().unwrap();
     assert_eq!(store.calls("close").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_share_one_runtime_nobody_needs_a_handle_apart() {
-    let store = Noting::new(Apart::Closes);
+async fn on_one_shared_runtime_no_detached_handle_is_needed() {
+    let store = CallRecorder::new(OnClose::Closes);
     let clock = taskharbor::testing::TokioClock::starting_at(Timestamp::EPOCH);
     let driver = AnyDriver::new(store.driver()).with_clock(Arc::new(clock));
     let running = worker(&driver, &store).start();
     Client::new(&driver).enqueue(work("a")).await.unwrap().wait().await.unwrap();
     running.shutdown().await.unwrap();
-    assert_eq!(store.calls("apart"), []);
+    assert_eq!(store.calls("detached_handle"), []);
     assert!(store.calls("extend_leases").iter().all(|call| call.1 == Handle::Home));
     assert_eq!(store.calls("close"), []);
 }

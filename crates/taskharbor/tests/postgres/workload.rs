@@ -1,4 +1,4 @@
-//! Clients and workers that go on while their server is being broken, and what they remember of it.
+//! Clients and workers that run while their server is being broken, and a ledger of what happened.
 
 use std::{
     collections::HashMap,
@@ -40,7 +40,7 @@ pub(crate) struct Ledger {
     begun: Mutex<HashMap<String, usize>>,
     pub(crate) done: AtomicUsize,
     /// Lets a chore called [`HELD`] end.
-    pub(crate) let_go: Notify,
+    pub(crate) finish: Notify,
     /// The jobs whose leases were lost.
     pub(crate) lost: Mutex<Vec<String>>,
     /// What the store was unavailable with.
@@ -100,7 +100,7 @@ pub(crate) fn worker(driver: &AnyDriver, ledger: &Arc<Ledger>) -> WorkerBuilder 
             let is_held = job.name == HELD;
             *book.begun.lock().unwrap().entry(job.name).or_default() += 1;
             match is_held {
-                true => book.let_go.notified().await,
+                true => book.finish.notified().await,
                 false => sleep(Duration::from_millis(job.millis)).await,
             }
             book.done.fetch_add(1, Ordering::SeqCst);
