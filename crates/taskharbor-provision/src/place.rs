@@ -10,8 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::account::Account;
-use crate::Failure;
+use crate::Error;
+use crate::account::Account;
 use crate::shell::{cannot, output, root, succeeds};
 
 /// The longest path of a socket: 103 bytes on macOS, 107 on Linux.
@@ -21,12 +21,13 @@ const SOCKET_PATH_MAX: usize = 103;
 const LONGEST_SOCKET: &str = "run-4194304-99/.s.PGSQL.65535";
 
 /// The directory of all that is fetched, unpacked and started for one checkout.
+#[derive(Debug)]
 pub(crate) struct Place {
     dir: PathBuf,
 }
 
 impl Place {
-    pub(crate) fn choose(account: &Account) -> Result<Self, Failure> {
+    pub(crate) fn choose(account: &Account) -> Result<Self, Error> {
         let root = root();
         // Another checkout must not take our servers for its own.
         let mut hasher = DefaultHasher::new();
@@ -40,7 +41,7 @@ impl Place {
         let place = candidates.iter().find_map(|dir| Self::at(dir, account));
         place.ok_or_else(|| {
             let tried = candidates.map(|dir| dir.display().to_string()).join(", ");
-            Failure::Check(format!(
+            Error::new(format!(
                 "no directory for PostgreSQL among {tried}: each is another user's, unreachable for \
                  the server or too long for a socket; set TMPDIR to one that is none of these"
             ))
@@ -62,7 +63,7 @@ impl Place {
     }
 
     /// Waits until nobody else fetches, sweeps or begins a run here; ends when the file is dropped.
-    pub(crate) fn lock(&self) -> Result<File, Failure> {
+    pub(crate) fn lock(&self) -> Result<File, Error> {
         let path = self.dir.join("lock");
         let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
         locked.map_err(|error| cannot("lock", &path, &error))
@@ -70,7 +71,7 @@ impl Place {
 }
 
 /// Lets everybody read a directory, whatever our umask is.
-pub(crate) fn open_to_all(dir: &Path) -> Result<(), Failure> {
+pub(crate) fn open_to_all(dir: &Path) -> Result<(), Error> {
     output(Command::new("chmod").arg("755").arg(dir)).map(drop)
 }
 
