@@ -1,6 +1,6 @@
 //! What tests on a real server need: an empty store each, servers of their own, a pooler.
 //!
-//! `cargo xtask test` provides the server and says through the environment where everything is.
+//! `cargo xtask test` provides one server for all tests. Without it, each test program provides its own.
 
 pub mod account;
 pub mod bouncer;
