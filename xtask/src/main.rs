@@ -41,7 +41,7 @@ usage: cargo xtask <command>
   test [args]   every test and doctest, and those of the clients; with arguments,
                 `cargo test --locked <args>`
   ci            exactly what CI runs: fmt, clippy, features, test, doctest, chaos, clients, scripts, pages,
-                doc, site, packages, audit
+                doc, site, packages, audit; on Windows, only what is supported there: check, unit tests
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode; fails if a bound is missed beyond noise
   chaos [memory | sqlite | postgres] [sessions | workers | recovery | schedules | limits]
@@ -252,6 +252,10 @@ fn crash(args: &[OsString]) -> Result<(), Failure> {
 }
 
 fn ci(options: Options) -> Result<(), Failure> {
+    if cfg!(windows) {
+        let check = Step::command("check", cargo::windows_check());
+        return run_steps("ci", vec![check, Step::tests("unit tests", cargo::windows_tests())]);
+    }
     let mut steps = vec![fmt(), Step::command("clippy", cargo::clippy())];
     steps.push(Step::new("features", || {
         cargo::features().iter_mut().try_for_each(run).map(|()| Outcome::Passed)
