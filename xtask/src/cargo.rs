@@ -52,6 +52,22 @@ pub(crate) fn features() -> Vec<Command> {
     sets.map(check).into()
 }
 
+/// What is supported on Windows: that the published crates compile, and this program.
+pub(crate) fn windows_check() -> Command {
+    cargo(
+        "check --locked --workspace --lib --bins
+         --exclude taskharbor-bench --exclude taskharbor-chaos --exclude taskharbor-testkit",
+    )
+}
+
+/// The unit tests of the crates that need nothing of the system.
+pub(crate) fn windows_tests() -> Command {
+    cargo(
+        "test --locked --lib
+         -p taskharbor-core -p taskharbor-conformance -p taskharbor-memory -p taskharbor",
+    )
+}
+
 /// Crates that need no store to be provisioned, and nothing that calls the compiler again, so the
 /// inner loop stays short.
 pub(crate) fn quick_tests() -> Command {

@@ -7,9 +7,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use taskharbor_provision::{Installing, package};
+
 use crate::Failure;
 use crate::cargo;
-use crate::package::{self, Installing};
 use crate::shell::{on_path, output, root, run};
 use crate::step::{Outcome, Step};
 use crate::watchdog::run_tests;

@@ -1,7 +1,8 @@
 //! `cargo xtask`: the commands that people and CI share, so that green here means green there.
 //!
-//! Std only: on a fresh checkout this is compiled before anything else, and what checks the
-//! dependencies should have none. Every command runs at the workspace root, wherever it is called.
+//! Std only, as is `taskharbor-provision`: on a fresh checkout both are compiled before anything else, and
+//! the check of the dependencies should have none. Every command runs at the workspace root, in whatever
+//! directory it is called.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -9,11 +10,9 @@
 )]
 
 mod audit;
-mod browser;
 mod cargo;
-mod checksum;
 mod client;
-mod package;
+mod option;
 mod postgres;
 mod progress;
 mod release;
@@ -28,8 +27,9 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
+use taskharbor_provision::{Error, Options, Provision, Version};
+
 use audit::MissingTool;
-use postgres::{Options, Provision, Version};
 use shell::run;
 use step::{Outcome, Step, run_steps};
 use watchdog::run_tests;
@@ -41,7 +41,7 @@ usage: cargo xtask <command>
   test [args]   every test and doctest, and those of the clients; with arguments,
                 `cargo test --locked <args>`
   ci            exactly what CI runs: fmt, clippy, features, test, doctest, chaos, clients, scripts, pages,
-                doc, site, packages, audit
+                doc, site, packages, audit; on Windows, only what is supported there: check, unit tests
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode; fails if a bound is missed beyond noise
   chaos [memory | sqlite | postgres] [sessions | workers | recovery | schedules | limits]
@@ -92,12 +92,9 @@ enum Failure {
     Check(String),
 }
 
-impl Failure {
-    /// The message alone.
-    fn into_message(self) -> String {
-        match self {
-            Self::Usage(message) | Self::Check(message) => message,
-        }
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Check(error.to_string())
     }
 }
 
@@ -153,7 +150,7 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
 }
 
 fn only_options(name: &str, args: &[OsString]) -> Result<Options, Failure> {
-    match Options::take(args)? {
+    match option::take(args)? {
         (options, rest) if rest.is_empty() => Ok(options),
         (_, rest) => Err(unexpected(name, &rest[0])),
     }
@@ -184,7 +181,7 @@ fn quick() -> Result<(), Failure> {
 /// Arguments narrow the run, and then cargo's own rules say what they mean: `-p` chooses packages,
 /// `--test` and its like switch the doctests off, `--doc` leaves nothing else.
 fn test(args: &[OsString]) -> Result<(), Failure> {
-    let (options, args) = Options::take(args)?;
+    let (options, args) = option::take(args)?;
     if args.is_empty() {
         let commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
         let mut steps = postgres::steps("postgres", options, commands);
@@ -206,7 +203,7 @@ fn bench(args: &[OsString]) -> Result<(), Failure> {
     if !is("http") {
         return run(&mut cargo::bench(args));
     }
-    let (options, args) = Options::take(args)?;
+    let (options, args) = option::take(args)?;
     let mut command = cargo::bench(&args);
     let provision = Provision::new(options)?;
     provision.pass_on(&mut command);
@@ -214,7 +211,7 @@ fn bench(args: &[OsString]) -> Result<(), Failure> {
 }
 
 fn bench_postgres(args: &[OsString]) -> Result<(), Failure> {
-    let (options, args) = Options::take(args)?;
+    let (options, args) = option::take(args)?;
     let has_part = |part: &str| args.iter().any(|arg| arg == part);
     let has_parts = args.iter().skip(1).any(|arg| !arg.to_string_lossy().contains('='));
     run(&mut cargo::build_peer())?;
@@ -234,7 +231,7 @@ fn bench_postgres(args: &[OsString]) -> Result<(), Failure> {
 
 /// Only what is chosen is provided: without a name, that is everything.
 fn chaos(args: &[OsString]) -> Result<(), Failure> {
-    let (options, args) = Options::take(args)?;
+    let (options, args) = option::take(args)?;
     run(&mut cargo::build_chaos())?;
     let mut command = cargo::chaos(&args);
     let names = |name: &str| args.iter().any(|arg| arg == name);
@@ -255,6 +252,10 @@ fn crash(args: &[OsString]) -> Result<(), Failure> {
 }
 
 fn ci(options: Options) -> Result<(), Failure> {
+    if cfg!(windows) {
+        let check = Step::command("check", cargo::windows_check());
+        return run_steps("ci", vec![check, Step::tests("unit tests", cargo::windows_tests())]);
+    }
     let mut steps = vec![fmt(), Step::command("clippy", cargo::clippy())];
     steps.push(Step::new("features", || {
         cargo::features().iter_mut().try_for_each(run).map(|()| Outcome::Passed)

@@ -11,7 +11,7 @@ use crate::shell::{cannot, output, root, run};
 use crate::tool::SEMVER_CHECKS;
 
 /// The members of the workspace that are not published.
-const OURS_ALONE: &str = "--exclude taskharbor-testkit --exclude taskharbor-bench --exclude taskharbor-chaos --exclude xtask";
+const OURS_ALONE: &str = "--exclude taskharbor-testkit --exclude taskharbor-provision --exclude taskharbor-bench --exclude taskharbor-chaos --exclude xtask";
 
 /// Makes the package of each published crate and builds it from its package, with the other packages as dependencies.
 pub(crate) fn package() -> Command {
@@ -53,8 +53,7 @@ pub(crate) fn semver(revision: Option<&str>) -> Result<(), Failure> {
 fn last_release(repository: &Path) -> Result<String, Failure> {
     let mut describe = Command::new("git");
     describe.current_dir(repository).args(["describe", "--tags", "--match", "v*", "--abbrev=0"]);
-    let tag = output(&mut describe).map_err(|failure| {
-        let why = failure.into_message();
+    let tag = output(&mut describe).map_err(|why| {
         Failure::Check(format!(
             "there is no release to compare with ({why}); name a revision: cargo xtask semver REVISION"
         ))

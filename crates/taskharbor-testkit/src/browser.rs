@@ -1,8 +1,8 @@
 //! A real browser for tests of pages: headless Chromium, driven by the protocol of its own developer
 //! tools.
 //!
-//! The protocol runs over two pipes, so it needs neither a port nor another program. `cargo xtask test`
-//! says where Chromium is.
+//! The protocol runs over two pipes, so it needs neither a port nor another program. `environment` says
+//! where Chromium is.
 
 mod page;
 mod pipe;

@@ -1,6 +1,6 @@
 //! Support for tests on a real server: an empty store for each, separate servers, a pooler.
 //!
-//! `cargo xtask test` provides the server and says through the environment where everything is.
+//! `cargo xtask test` provides one server for all tests. Without it, each test program provides its own.
 
 pub mod account;
 pub mod bouncer;

@@ -24,7 +24,9 @@ const OTEL: &str = "taskharbor-otel";
 const PROMETHEUS: &str = "taskharbor-prometheus";
 const WEB: &str = "taskharbor-web";
 const HTTP: &str = "taskharbor-http";
+const PROVISION: &str = "taskharbor-provision";
 const TESTKIT: &str = "taskharbor-testkit";
+const XTASK: &str = "xtask";
 
 /// Every library. All of them meet in the CLI and nowhere else.
 const ALL: &[&str] = &[
@@ -50,7 +52,7 @@ const BENCH_USES: &[&str] =
     &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT, PROMETHEUS, HTTP, WEB];
 
 /// Lowest first. Nothing may use the last five.
-const LAYERS: [Layer; 18] = [
+const LAYERS: [Layer; 19] = [
     layer(CORE, &[], &[]),
     layer(MACROS, &[], &[]),
     layer(CONFORMANCE, &[CORE], &[MEMORY]),
@@ -67,14 +69,15 @@ const LAYERS: [Layer; 18] = [
     layer(OTEL, &[LIBRARY], &[]),
     // The guide to both is its doctest.
     layer(PROMETHEUS, &[CORE, LIBRARY], &[OTEL]),
+    layer(PROVISION, &[], &[]),
     // For tests and benchmarks alone: it stands in no list of what another crate may use.
-    layer(TESTKIT, &[CORE, POSTGRES, LIBRARY], &[TESTKIT]),
+    layer(TESTKIT, &[CORE, POSTGRES, LIBRARY, PROVISION], &[TESTKIT]),
     layer("taskharbor-cli", ALL, &[TESTKIT]),
     layer(BENCH, BENCH_USES, &[]),
     layer(CHAOS, TOOL_USES, &[]),
     // Another project's worker, which knows nothing of ours.
     layer("taskharbor-bench-peer", &[], &[]),
-    layer("xtask", &[], &[]),
+    layer(XTASK, &[PROVISION], &[]),
 ];
 
 const fn layer(
@@ -108,6 +111,43 @@ fn upward_dependencies(manifest: &Manifest) -> Vec<String> {
 fn dependencies_point_downward() -> io::Result<()> {
     assert_clean(members()?.iter().flat_map(upward_dependencies));
     Ok(())
+}
+
+/// Both are compiled before anything else, and the first checks the dependencies of all other crates.
+const COMPILED_FIRST: [&str; 2] = [XTASK, PROVISION];
+
+fn foreign_dependencies(manifest: &Manifest) -> Vec<String> {
+    let name = manifest.get(&["package"], "name").unwrap_or_default();
+    if !COMPILED_FIRST.contains(&name) {
+        return Vec::new();
+    }
+    let dependencies = manifest.dependencies().into_iter();
+    let foreign = dependencies.filter(|it| !COMPILED_FIRST.contains(&it.name));
+    foreign
+        .map(|it| format!("{}: `{name}` may not depend on `{}`", manifest.path, it.name))
+        .collect()
+}
+
+#[test]
+fn what_is_compiled_first_has_no_dependencies() -> io::Result<()> {
+    assert_clean(members()?.iter().flat_map(foreign_dependencies));
+    Ok(())
+}
+
+#[test]
+fn a_dependency_of_what_is_compiled_first_is_found() {
+    let complaints = |package: &str, dependency: &str| {
+        let text = format!(
+            "[package]\nname = \"{package}\"\n[dependencies]\n{dependency}.workspace = true\n"
+        );
+        foreign_dependencies(&Manifest::read(&File::new("Cargo.toml", &text)))
+    };
+    assert_eq!(
+        complaints(PROVISION, "serde"),
+        ["Cargo.toml: `taskharbor-provision` may not depend on `serde`"]
+    );
+    assert_eq!(complaints(XTASK, "serde").len(), 1);
+    assert!(complaints(XTASK, PROVISION).is_empty() && complaints(CORE, "serde").is_empty());
 }
 
 fn complaints_about(package: &str, dependencies: &str) -> Vec<String> {

@@ -28,9 +28,11 @@ fn own_versions(manifest: &Manifest) -> Vec<String> {
     .collect()
 }
 
-/// What is not under `crates/` is ours alone, and so is what tests share.
+/// What is not under `crates/` is not published, and neither is what serves tests only.
 fn published_tool(manifest: &Manifest) -> Option<String> {
-    let is_tool = !manifest.path.starts_with("crates/") || manifest.path.contains("-testkit/");
+    let for_tests = ["crates/taskharbor-provision/", "crates/taskharbor-testkit/"];
+    let is_tool = !manifest.path.starts_with("crates/")
+        || for_tests.iter().any(|folder| manifest.path.starts_with(folder));
     let unpublished = manifest.get(&["package"], "publish") == Some("false");
     (is_tool && !unpublished).then(|| format!("{}: must say `publish = false`", manifest.path))
 }

@@ -1,4 +1,4 @@
-//! The command on a PostgreSQL database. `cargo xtask test` provides the server.
+//! The command on a PostgreSQL database, on a server of `cargo xtask test` or of this test program.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

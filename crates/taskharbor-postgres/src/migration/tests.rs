@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    env, process,
+    process,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -15,6 +15,7 @@ use taskharbor_core::{
     driver::{Demand, Enqueue, Reserve, Settle, Settlement, Transition},
     name::Holder,
 };
+use taskharbor_testkit::environment;
 use tokio::{
     task::{JoinHandle, JoinSet},
     time::{Instant, timeout},
@@ -25,8 +26,7 @@ use super::*;
 use crate::{Config, PostgresDriver};
 
 fn url() -> String {
-    env::var("TASKHARBOR_TEST_POSTGRES")
-        .expect("run `cargo xtask test`: it starts a PostgreSQL server")
+    environment::required("TASKHARBOR_TEST_POSTGRES")
 }
 
 /// A schema that does not exist yet.

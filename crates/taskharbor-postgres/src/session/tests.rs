@@ -1,11 +1,12 @@
 //! Tests of calls against a server.
 
 use std::{
-    env, process,
+    process,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
+use taskharbor_testkit::environment;
 use tokio::time::timeout;
 
 use super::*;
@@ -18,9 +19,7 @@ struct Bench {
 }
 
 fn config() -> Config {
-    let url = env::var("TASKHARBOR_TEST_POSTGRES")
-        .expect("run `cargo xtask test`: it starts a PostgreSQL server");
-    Config::from_url(&url).unwrap()
+    Config::from_url(&environment::required("TASKHARBOR_TEST_POSTGRES")).unwrap()
 }
 
 fn bench(change: impl Fn(Config) -> Config) -> Bench {

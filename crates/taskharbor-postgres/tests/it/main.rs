@@ -1,7 +1,7 @@
 //! The driver on real servers: the suite in every way in which a store can be reached, and what is
 //! this driver's own.
 //!
-//! `cargo xtask test` provides the server and says through the environment where everything is.
+//! `cargo xtask test` provides one server for all tests. Without it, each test program provides its own.
 #![allow(
     clippy::expect_used,
     clippy::panic,

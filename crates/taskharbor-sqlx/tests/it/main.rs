@@ -1,7 +1,7 @@
 //! Jobs in transactions of sqlx on a real PostgreSQL server: the tests of the library, with sqlx as the application's
 //! client, and what is sqlx's own.
 //!
-//! `cargo xtask test` provides the server and says through the environment where everything is.
+//! `cargo xtask test` provides one server for all tests. Without it, each test program provides its own.
 #![allow(
     clippy::expect_used,
     clippy::panic,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use taskharbor_postgres::tokio_postgres::{self, Client};
+use taskharbor_testkit::environment;
 use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 use super::*;
@@ -40,8 +41,7 @@ async fn connect(url: &str) -> Client {
 
 #[tokio::test]
 async fn orders_are_confirmed_once_each() {
-    let server = env::var("TASKHARBOR_TEST_POSTGRES");
-    let server = server.expect("no PostgreSQL server: run `cargo xtask test`, which starts one");
+    let server = environment::required("TASKHARBOR_TEST_POSTGRES");
     // A database of its own, as the example would have.
     let database = format!("axum_{}", std::process::id());
     let admin = connect(&server).await;

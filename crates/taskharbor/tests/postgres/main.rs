@@ -1,6 +1,6 @@
 //! Clients and workers on a real PostgreSQL server: transactions of the application, and outages.
 //!
-//! `cargo xtask test` provides the server and says through the environment where everything is.
+//! `cargo xtask test` provides one server for all tests. Without it, each test program provides its own.
 #![allow(
     clippy::expect_used,
     clippy::panic,

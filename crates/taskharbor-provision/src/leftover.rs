@@ -1,4 +1,4 @@
-//! Cleaning up after runs that were killed.
+//! What runs that were killed have left behind, and a run that ended cleanly has not.
 //!
 //! Process ids are given out again, so that a pid file alone proves nothing: the process must be a
 //! server, and of that very data directory, or it is left in peace.
@@ -7,19 +7,14 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::account::Account;
-use super::binary::Binaries;
-use super::run::guard;
-use crate::Failure;
-use crate::shell::cannot;
-use crate::shell::output;
+use crate::Error;
+use crate::account::Account;
+use crate::binary::Binaries;
+use crate::run::guard;
+use crate::shell::{announce, cannot, output};
 
 /// Stops and removes what no living run claims. The caller holds the lock of the working directory.
-pub(crate) fn sweep(
-    work_dir: &Path,
-    binaries: &Binaries,
-    account: &Account,
-) -> Result<(), Failure> {
+pub(crate) fn sweep(work_dir: &Path, binaries: &Binaries, account: &Account) -> Result<(), Error> {
     for (dir, lock) in abandoned(work_dir)? {
         for data in data_dirs(&dir) {
             disarm(&data);
@@ -27,14 +22,15 @@ pub(crate) fn sweep(
         // A guardian whose input has ended already does the rest.
         let done = guard(&dir, lock, binaries, account)?.wait();
         if done.is_err() || dir.exists() {
-            eprintln!("WARNING: cannot remove {}, left behind by a killed run", dir.display());
+            let dir = dir.display();
+            announce(&format!("WARNING: cannot remove {dir}, left behind by a killed run"));
         }
     }
     Ok(())
 }
 
 /// Directories of runs whose lock is free, which is ours now.
-fn abandoned(work_dir: &Path) -> Result<Vec<(PathBuf, File)>, Failure> {
+fn abandoned(work_dir: &Path) -> Result<Vec<(PathBuf, File)>, Error> {
     let entries = fs::read_dir(work_dir).map_err(|error| cannot("list", work_dir, &error))?;
     let locks = entries.flatten().map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -65,7 +61,7 @@ fn disarm(data: &Path) {
     let pid = fs::read_to_string(&file).ok().and_then(|text| pid_in(&text));
     match pid {
         Some(pid) if args_of(pid).is_some_and(|args| is_server_of(&args, data)) => {
-            eprintln!("stopping the PostgreSQL server {pid}, left behind by a killed run");
+            announce(&format!("stopping the PostgreSQL server {pid}, left behind by a killed run"));
         }
         // Where that fails, the directory cannot be removed either, which is reported.
         _ => drop(fs::remove_file(&file)),

