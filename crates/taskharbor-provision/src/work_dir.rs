@@ -17,7 +17,7 @@ use crate::shell::{cannot, output, root, succeeds};
 /// The longest path of a socket: 103 bytes on macOS, 107 on Linux.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// The longest path below the place that leads to a socket: process ids have up to seven digits.
+/// The longest path below the directory that leads to a socket: process ids have up to seven digits.
 const LONGEST_SOCKET: &str = "run-4194304-99/.s.PGSQL.65535";
 
 /// The directory of all that is fetched, unpacked and started for one checkout.
@@ -39,7 +39,7 @@ impl WorkDir {
             Path::new("/tmp").join(&name),
         ];
         let work_dir = candidates.iter().find_map(|dir| Self::at(dir, account));
-        place.ok_or_else(|| {
+        work_dir.ok_or_else(|| {
             let tried = candidates.map(|dir| dir.display().to_string()).join(", ");
             Error::new(format!(
                 "no directory for PostgreSQL among {tried}: each is another user's, unreachable for \
