@@ -1,4 +1,4 @@
-//! The error of everything here.
+//! The error of this crate.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! All that a command with tests needs, provided before it starts.
+//! Provides the servers and programs that a test command needs, before it starts.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! A run that has its programs and a directory, and starts servers when they are asked for.
+//! A run with its programs and its directory. It starts servers on request.
 
 use crate::account::Account;
 use crate::binary::{self, Binaries};
