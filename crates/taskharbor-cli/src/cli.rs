@@ -89,6 +89,7 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    Man(command::man::Args),
 }
 
 /// Does what the arguments of this process ask for; wrong ones end it with a message and 2.
@@ -156,9 +157,28 @@ fn start(cli: Cli) -> Outcome<ExitCode> {
     code
 }
 
+/// Runs a command that needs no store, or returns it if it is another one.
+fn without_store(command: Command, screen: &mut Screen) -> Outcome<Option<Command>> {
+    match command {
+        Command::Token(command) => command::token::run(command, screen)?,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "taskharbor", &mut script);
+            screen.bytes(&script)?;
+        }
+        Command::Man(args) => command::man::run(&args, Cli::command(), screen)?,
+        other => return Ok(Some(other)),
+    }
+    screen.flush()?;
+    Ok(None)
+}
+
 async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
     let mut screen = Screen::new(global.json, global.exact);
     let url = || Url::find(global.url.clone());
+    let Some(command) = without_store(command, &mut screen)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
     match command {
         // These deal with signals themselves.
         Command::Worker(args) => return command::worker::run(args, &url()?, global.json).await,
@@ -170,18 +190,6 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
         Command::Demo(args) => {
             drop(screen);
             return command::demo::run(args).await;
-        }
-        Command::Token(command) => {
-            command::token::run(command, &mut screen)?;
-            screen.flush()?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "taskharbor", &mut script);
-            screen.bytes(&script)?;
-            screen.flush()?;
-            return Ok(ExitCode::SUCCESS);
         }
         _ => {}
     }
@@ -217,7 +225,8 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             | Command::Doctor(_)
             | Command::Demo(_)
             | Command::GuardWorker
-            | Command::Completions { .. } => Ok(()),
+            | Command::Completions { .. }
+            | Command::Man(_) => Ok(()),
         }
     };
     if is_tidy {
@@ -236,6 +245,8 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::*;
 
     #[test]
@@ -255,5 +266,31 @@ mod tests {
             }
         }
         Cli::command().get_subcommands().for_each(|command| look(command, ""));
+    }
+
+    #[test]
+    fn every_command_has_a_manual_page_with_its_name_and_synopsis() {
+        fn look(command: &clap::Command, path: &str, dir: &Path, pages: &mut usize) {
+            let name = path.replace(' ', "-");
+            let page = fs::read_to_string(dir.join(format!("{name}.1"))).unwrap();
+            // Hyphens are escaped, so that they stay hyphens on paper.
+            let escaped = name.replace('-', "\\-");
+            let about = command.get_about().unwrap().to_string();
+            let title = about.split(' ').next().unwrap();
+            assert!(page.contains(&format!(".SH NAME\n{escaped} \\- {title}")), "{page}");
+            let words = path.replace('-', "\\-");
+            assert!(page.contains(&format!(".SH SYNOPSIS\n\\fB{words}\\fR")), "{page}");
+            *pages += 1;
+            for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+                look(below, &format!("{path} {}", below.get_name()), dir, pages);
+            }
+        }
+        let dir = std::env::temp_dir().join(format!("taskharbor-man-{}", std::process::id()));
+        let written = command::man::write(Cli::command(), &dir).unwrap();
+        let mut pages = 0;
+        look(&Cli::command(), "taskharbor", &dir, &mut pages);
+        assert!(pages > 40, "{pages}");
+        assert_eq!((written, fs::read_dir(&dir).unwrap().count()), (pages, pages));
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod enqueue;
 pub(crate) mod flow;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod man;
 pub(crate) mod metrics;
 pub(crate) mod migrate;
 pub(crate) mod prune;

@@ -39,7 +39,8 @@ pub(crate) enum Command {
 /// Start a flow from a JSON document
 ///
 /// The document is a file, or standard input (-). The command prints the id of the flow. If the
-/// document has an error, nothing is stored. docs/guides/flow-json.md describes the format.
+/// document has an error, nothing is stored. The format:
+/// https://github.com/taskharbor/taskharbor/blob/main/docs/guides/flow-json.md
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor flow start album.json

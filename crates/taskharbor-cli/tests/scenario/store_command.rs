@@ -1,4 +1,6 @@
-//! `migrate`, `check`, `conformance`, `completions`.
+//! `migrate`, `check`, `conformance`, `completions`, `man`.
+
+use std::fs;
 
 use super::{answer, program};
 use crate::store::Store;
@@ -42,4 +44,24 @@ fn shells_complete() {
         assert_eq!(script.code, Some(0));
         assert!(script.out.contains("requeue"), "{shell}");
     }
+}
+
+#[test]
+fn manual_pages_are_written_to_a_directory() {
+    let store = Store::new();
+    let dir = store.dir().join("share/man1");
+    let path = dir.to_str().unwrap();
+    let written = store.ok(&["man", path]);
+    let pages = fs::read_dir(&dir).unwrap().count();
+    assert_eq!(written, format!("{path} has {pages} manual pages\n"));
+    let page = fs::read_to_string(dir.join("taskharbor-queue-limit.1")).unwrap();
+    for text in [".SH NAME", ".SH SYNOPSIS", "per\\-lane", "Example"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    // A second time, over the same pages.
+    assert_eq!(store.json(&["man", path]), serde_json::json!({ "man": path, "pages": pages }));
+    let file = dir.join("taskharbor.1");
+    let refused = store.run(&["man", file.to_str().unwrap()]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("cannot write manual pages to"), "{refused:?}");
 }
