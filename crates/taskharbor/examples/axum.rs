@@ -1,18 +1,22 @@
-//! A web application on PostgreSQL that takes orders and confirms them in the background.
+//! A web application on PostgreSQL: people sign up, and get a welcome mail in the background.
 //!
-//! The order and the job that confirms it are stored in one transaction: no order stays unconfirmed because the process
-//! died between the two, and no job looks for an order that was rolled back.
+//! The new user and the job that sends the mail are stored in one transaction. If the process dies in between, or the
+//! transaction is rolled back, there is neither a user without a mail nor a mail without a user.
 //!
-//! # Exactly once, for handlers that only write to this database
+//! # What happens once, and what may happen again
 //!
-//! A job is run at least once: a worker may die after its work and before it has said so, and the job is run again. A
-//! handler that writes to the database of its jobs can have more than that. It writes in a transaction, completes its
-//! job in the same one with `cx.ack_in`, and commits: both have happened, or neither has and the job is run again. So
-//! what it writes is written exactly once, whichever process dies and when. Mail that it sends, or a call to another
-//! service, is outside of the transaction, and is still done at least once.
+//! Delivery is at least once: if a worker dies after its work and before it has acked the job, the job runs again. So
+//! the mail may be sent twice. What the handler writes to this database is written exactly once: it acks its job in the
+//! same transaction (`cx.ack_in`) and commits. Either both have happened, or neither has and the job runs again.
 //!
-//! Run it with `DATABASE_URL=postgres://… cargo run --example axum --features postgres`, and then
-//! `curl localhost:3000/orders -H 'content-type: application/json' -d '{"item": "lamp"}'`.
+//! # Run it
+//!
+//! ```sh
+//! cargo xtask pg                # a PostgreSQL server for trying things out; it prints its URL
+//! DATABASE_URL=postgres://… cargo run -p taskharbor --example axum --features postgres
+//! curl localhost:3000/users -H 'content-type: application/json' -d '{"email": "ada@example.com"}'
+//! curl localhost:3000/mails/ID  # the id of the job, from the answer above
+//! ```
 #![allow(clippy::print_stdout, reason = "printing is what this example does")]
 
 use std::{env, future::Future, sync::Arc};
@@ -34,85 +38,91 @@ use taskharbor::{
 };
 use tokio::net::TcpListener;
 
-const TABLES: &str = "CREATE TABLE IF NOT EXISTS orders (
+const TABLES: &str = "CREATE TABLE IF NOT EXISTS users (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    item text NOT NULL,
-    confirmations bigint NOT NULL DEFAULT 0)";
+    email text NOT NULL UNIQUE,
+    mails bigint NOT NULL DEFAULT 0)";
 
 struct App {
     db: Pool,
     client: Client,
 }
 
-/// Confirms an order; its output says how often that one was confirmed.
+/// Sends the welcome mail to a user. Its output is the number of mails that the user got.
 #[derive(Serialize, Deserialize, Job)]
-#[job(type = "order:confirm", output = i64)]
-struct Confirm {
-    order: i64,
+#[job(type = "user:welcome", queue = "mail", max_attempts = 8, output = i64)]
+struct Welcome {
+    user: i64,
 }
 
 #[derive(Deserialize)]
-struct Order {
-    item: String,
+struct NewUser {
+    email: String,
 }
 
 #[derive(Serialize)]
-struct Placed {
-    order: i64,
+struct SignedUp {
+    user: i64,
     job: String,
 }
 
-async fn place(
+async fn sign_up(
     State(app): State<Arc<App>>,
-    Json(order): Json<Order>,
-) -> Result<Json<Placed>, Failed> {
+    Json(new): Json<NewUser>,
+) -> Result<Json<SignedUp>, Failed> {
     let mut db = app.db.get().await?;
     let tx = db.transaction().await?;
-    let insert = "INSERT INTO orders (item) VALUES ($1) RETURNING id";
-    let order = tx.query_one(insert, &[&order.item]).await?.get(0);
-    let job = app.client.enqueue(Confirm { order }).within(&tx).await?;
+    let insert = "INSERT INTO users (email) VALUES ($1) RETURNING id";
+    let user = tx.query_one(insert, &[&new.email]).await?.get(0);
+    let job = app.client.enqueue(Welcome { user }).within(&tx).await?;
     tx.commit().await?;
-    Ok(Json(Placed { order, job: job.id().to_string() }))
+    Ok(Json(SignedUp { user, job: job.id().to_string() }))
 }
 
-/// The handler of the job. It has nothing to do with the web, but for the pool that both use.
-async fn confirm(job: Confirm, cx: Context<Arc<App>>) -> JobResult<Outcome<i64>> {
+/// Stands for a call to a mail server.
+async fn send(to: &str) -> Result<(), BoxError> {
+    tokio::task::yield_now().await;
+    println!("a mail to {to}: welcome!");
+    Ok(())
+}
+
+/// The handler of the job. It shares nothing with the web routes but the pool.
+async fn welcome(job: Welcome, cx: Context<Arc<App>>) -> JobResult<Outcome<i64>> {
     let mut db = cx.state().db.get().await?;
+    let email = "SELECT email FROM users WHERE id = $1";
+    let email: String = db.query_one(email, &[&job.user]).await?.get(0);
+    send(&email).await?;
     let tx = db.transaction().await?;
-    let update =
-        "UPDATE orders SET confirmations = confirmations + 1 WHERE id = $1 RETURNING confirmations";
-    let confirmations = tx.query_one(update, &[&job.order]).await?.get(0);
-    let done = cx.ack_in(&tx, confirmations).await?;
+    let count = "UPDATE users SET mails = mails + 1 WHERE id = $1 RETURNING mails";
+    let mails = tx.query_one(count, &[&job.user]).await?.get(0);
+    let done = cx.ack_in(&tx, mails).await?;
     tx.commit().await?;
     Ok(done)
 }
 
-/// Waits until the job is done and answers its output.
-async fn confirmation(
-    State(app): State<Arc<App>>,
-    Path(job): Path<String>,
-) -> Result<Json<i64>, Failed> {
-    Ok(Json(app.client.handle::<Confirm>(JobId::new(job)?).wait().await?))
+/// Waits until the mail is sent, and answers the output of its job.
+async fn mail(State(app): State<Arc<App>>, Path(job): Path<String>) -> Result<Json<i64>, Failed> {
+    Ok(Json(app.client.handle::<Welcome>(JobId::new(job)?).wait().await?))
 }
 
-/// Serves until it is told to stop, with a worker beside it.
+/// Serves until `stop` completes, with a worker in the same process.
 async fn run(
     url: &str,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), BoxError> {
-    // First, since its error says why a server cannot be reached.
+    // This comes first, because its error says why the server cannot be reached.
     let driver = taskharbor::connect(url).await?;
     driver.migrate().await?;
     let db = Pool::builder(Manager::new(url.parse()?, NoTls)).max_size(10).build()?;
     db.get().await?.batch_execute(TABLES).await?;
     let app = Arc::new(App { db, client: Client::new(&driver) });
 
-    let handlers = Handlers::new().on(confirm).with_state(Arc::clone(&app));
-    let worker = Worker::builder(&driver).handlers(handlers).queue("default", 5).build()?.start();
+    let handlers = Handlers::new().on(welcome).with_state(Arc::clone(&app));
+    let worker = Worker::builder(&driver).handlers(handlers).queue("mail", 5).build()?.start();
     let routes = Router::new()
-        .route("/orders", post(place))
-        .route("/confirmations/{job}", get(confirmation))
+        .route("/users", post(sign_up))
+        .route("/mails/{job}", get(mail))
         .with_state(app);
     println!("listening on {}", listener.local_addr()?);
     axum::serve(listener, routes).with_graceful_shutdown(stop).await?;
@@ -122,12 +132,14 @@ async fn run(
 
 #[taskharbor::main]
 async fn main() -> Result<(), BoxError> {
+    let advice = "set DATABASE_URL to the URL of a database; `cargo xtask pg` starts a server";
+    let url = env::var("DATABASE_URL").map_err(|_| advice)?;
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     let interrupted = async { drop(tokio::signal::ctrl_c().await) };
-    run(&env::var("DATABASE_URL")?, listener, interrupted).await
+    run(&url, listener, interrupted).await
 }
 
-/// What went wrong, as the browser is told.
+/// An error, as the browser sees it.
 struct Failed(BoxError);
 
 impl<E: Into<BoxError>> From<E> for Failed {

@@ -1,4 +1,6 @@
-//! The program the README opens with.
+//! The program at the beginning of the README. It runs until Ctrl-C.
+//!
+//! Run it with `cargo run -p taskharbor --example readme`.
 #![allow(clippy::print_stdout, reason = "printing is what this example does")]
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Failing well: retries with backoff, waiting as long as the other side asks for, giving up, and
-//! what to do with what lies in the dead-letter queue.
+//! Failures: retries with backoff, a retry after the time that a service asks for, permanent failures, panics, and the
+//! dead-letter queue.
 //!
-//! Run it with `cargo run --example retries`.
+//! Run it with `cargo run -p taskharbor --example retries`. One handler panics on purpose, so Rust prints a panic.
 #![allow(clippy::print_stdout, reason = "printing is what this example does")]
 #![allow(clippy::panic, reason = "one of its handlers shows what a bug does")]
 
@@ -22,7 +22,7 @@ struct Charge {
     invoice: u32,
 }
 
-/// A payment provider with moods.
+/// A payment provider that has failures.
 #[derive(Default)]
 struct Provider {
     is_repaired: AtomicBool,
@@ -31,17 +31,17 @@ struct Provider {
 async fn charge(job: Charge, cx: Context<Provider>) -> JobResult {
     println!("invoice {}, attempt {}", job.invoice, cx.attempt());
     match job.invoice {
-        // A plain error: tried again after a delay that grows from attempt to attempt.
+        // Any error: the job is retried after a delay that grows with each attempt.
         1 if cx.attempt() == 1 => Err("connection refused")?,
         // The provider says how long to wait.
         2 if cx.attempt() == 1 => {
             Err(JobError::retry_after(Duration::from_millis(80), "too many requests"))
         }
-        // A bug is one failed attempt, not the end of the worker.
+        // A panic is one failed attempt. The worker goes on.
         3 if cx.attempt() == 1 => panic!("an index was out of bounds"),
-        // Nothing will help, so nothing is tried.
+        // A permanent failure: no retry.
         4 => Err(JobError::unrecoverable("no such invoice")),
-        // Fails at every attempt until the cause is repaired.
+        // Fails at every attempt until the provider is repaired.
         5 if !cx.state().is_repaired.load(Ordering::SeqCst) => Err("the card reader is broken")?,
         _ => {
             cx.state().is_repaired.store(true, Ordering::SeqCst);
@@ -70,14 +70,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("  {}", outcome.map_or_else(|error| error.to_string(), |()| "charged".to_owned()));
     }
 
-    // The dead-letter queue, and why each job lies there.
+    // The dead-letter queue, with the reason of each job.
     let dlq = List::new(Filter::all().state(State::Dlq), 100, driver.now().await?);
     for job in driver.list(dlq).await?.items {
         let reason = job.reason.map(|reason| reason.to_string()).unwrap_or_default();
         println!("dead-lettered after {} attempts: {reason}", job.attempts);
     }
 
-    // The provider is repaired, so what failed for that gets another life.
+    // The provider is repaired, so the job is requeued and runs again.
     let requeue = Action::Requeue(Requeue::new().reset_attempts());
     let request = Manage::new(vec![broken.id().clone()], requeue, driver.now().await?);
     for answer in driver.manage(request).await? {

@@ -1,7 +1,7 @@
-//! An order as a saga: pay, reserve, ship, one after the other; and if one of them fails permanently,
-//! what was done before is undone.
+//! An order as a saga: pay, reserve, ship, one after the other. If a step fails permanently, the steps before it are
+//! undone.
 //!
-//! Run it with `cargo run --example saga`.
+//! Run it with `cargo run -p taskharbor --example saga`. One of its two orders has no address, so it fails.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::sync::{Arc, Mutex};
@@ -36,14 +36,14 @@ struct Ship {
     address: String,
 }
 
-/// Undoes what was done for an order. It may run twice, so it is idempotent.
+/// Undoes the steps of an order. It may run twice, so undoing must be idempotent.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "order:undo", input = Failure)]
 struct Undo {
     order: u32,
 }
 
-/// The bank and the warehouse, which remember what they were told.
+/// The bank and the warehouse, which record what they did.
 #[derive(Default)]
 struct World {
     log: Mutex<Vec<String>>,
@@ -111,7 +111,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bad = client.start(saga(2, "")).name("order").idempotency_key("order-2").await?;
     let error = bad.wait().await;
     assert!(matches!(error, Err(WaitError::DeadLettered { .. })), "{error:?}");
-    // The flow is terminal when its last job is, which is the failure job `Undo`.
+    // The flow is terminal when its last job is, and that is the one that undoes the order.
     while bad.status().await?.finished_at.is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }

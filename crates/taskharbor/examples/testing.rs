@@ -1,7 +1,7 @@
-//! Testing one's handlers: a subscription that is billed once a month, tested for a year in a
-//! millisecond.
+//! Tests of handlers: a subscription is billed once a month, and a test runs a year of it in milliseconds.
 //!
-//! Run it with `cargo test --example testing`.
+//! Run the tests with `cargo test -p taskharbor --example testing`. In a project of your own, tests need the feature
+//! `testing` of the crate.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_customer_is_billed_every_month_despite_faults_of_the_bank() {
+    async fn a_customer_is_billed_every_month_even_if_the_bank_is_closed() {
         // The handlers enqueue jobs, so they need the client of the harbor they run in.
         let empty = Harbor::new(Handlers::new());
         let app = App { client: empty.client().clone(), price: 10 };

@@ -1,9 +1,9 @@
-//! Thumbnails for a folder of images: a group of chains, each of which reads an image and becomes
-//! a group of sizes; and a contact sheet when the last of them is done.
+//! Thumbnails for a folder of images. Each image becomes a group of jobs, one for each size. When the last of them is
+//! done, one more job makes a contact sheet.
 //!
-//! The images are PPM files, which are a header and pixels, so that scaling them needs no library.
-//!
-//! Run it with `cargo run --example thumbnails`.
+//! Run it with `cargo run -p taskharbor --example thumbnails`. It draws twelve images and prints where the thumbnails
+//! are, so that you can look at them. Images are BMP files, which are a header and pixels, so this example needs no
+//! library for images. In a program of your own, use the crate `image` in place of the type `Image`.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::{
@@ -40,7 +40,7 @@ struct Thumb {
     height: usize,
 }
 
-/// Pixels of three bytes each, row by row.
+/// Pixels of three bytes each (blue, green, red), row by row.
 struct Image {
     width: usize,
     height: usize,
@@ -48,34 +48,53 @@ struct Image {
 }
 
 impl Image {
-    fn read(path: &Path) -> Result<Self, BoxError> {
-        let bytes = fs::read(path)?;
-        let header_end = bytes.windows(5).position(|it| it == b"\n255\n").ok_or("no header")?;
-        let header = std::str::from_utf8(&bytes[..header_end])?;
-        let mut words = header.split_ascii_whitespace();
-        if words.next() != Some("P6") {
-            return Err("this is no PPM file".into());
-        }
-        let mut number = || words.next().ok_or("no size")?.parse().map_err(BoxError::from);
-        let (width, height): (usize, usize) = (number()?, number()?);
-        let pixels = bytes[header_end + 5..].to_vec();
-        if width.checked_mul(height).and_then(|it| it.checked_mul(3)) != Some(pixels.len()) {
-            return Err("there are more or fewer pixels than the header says".into());
-        }
-        Ok(Self { width, height, pixels })
+    const HEADER: usize = 54;
+
+    /// The bytes of a row in a file, where they are a multiple of four.
+    const fn row_bytes(width: usize) -> usize {
+        (width * 3).next_multiple_of(4)
     }
 
-    /// Writes a temporary file and renames it. So a half-written file is never visible, and writing is
-    /// idempotent.
+    /// Reads a file that [`Image::write`] has written.
+    fn read(path: &Path) -> Result<Self, BoxError> {
+        let bytes = fs::read(path)?;
+        let number = |at: usize| -> Result<usize, BoxError> {
+            let bytes = bytes.get(at..at + 4).ok_or("the file is too short")?;
+            Ok(usize::try_from(u32::from_le_bytes(bytes.try_into()?))?)
+        };
+        if !bytes.starts_with(b"BM") {
+            return Err("this is not a BMP file".into());
+        }
+        let (width, height) = (number(18)?, number(22)?);
+        let rows = bytes.get(Self::HEADER..).unwrap_or_default();
+        let row_bytes = Self::row_bytes(width);
+        if width == 0 || row_bytes.checked_mul(height) != Some(rows.len()) {
+            return Err("the file has more or fewer pixels than its header says".into());
+        }
+        // The last row comes first.
+        let rows = rows.chunks(row_bytes).rev().flat_map(|row| &row[..width * 3]);
+        Ok(Self { width, height, pixels: rows.copied().collect() })
+    }
+
+    /// Writes another file and renames it: a reader never sees half an image, and writing is idempotent.
     fn write(&self, path: &Path) -> Result<(), BoxError> {
-        let mut bytes = format!("P6\n{} {}\n255\n", self.width, self.height).into_bytes();
-        bytes.extend_from_slice(&self.pixels);
+        let row_bytes = Self::row_bytes(self.width);
+        let size = Self::HEADER + row_bytes * self.height;
+        let mut bytes = b"BM".to_vec();
+        let fields = [size, 0, Self::HEADER, 40, self.width, self.height, (24 << 16) + 1];
+        for field in fields.into_iter().chain([0; 6]) {
+            bytes.extend(u32::try_from(field)?.to_le_bytes());
+        }
+        for row in self.pixels.chunks(self.width * 3).rev() {
+            bytes.extend_from_slice(row);
+            bytes.resize(bytes.len() + row_bytes - row.len(), 0);
+        }
         let part = path.with_extension("part");
         fs::write(&part, bytes)?;
         Ok(fs::rename(part, path)?)
     }
 
-    /// Every pixel of the result is the mean of those it stands for.
+    /// Each pixel of the result is the mean of the pixels in its place.
     fn scaled(&self, width: usize) -> Self {
         let width = width.clamp(1, self.width);
         let height = (self.height * width / self.width).max(1);
@@ -102,9 +121,9 @@ impl Image {
 }
 
 async fn scale(job: Scale, _: Context) -> JobResult<Thumb> {
-    // Blocking work must not occupy the threads that run other tasks.
+    // Scaling keeps its thread busy, so it runs on a thread of its own.
     let thumb = blocking(move || -> JobResult<Thumb> {
-        // A file that is no image will not become one.
+        // A retry does not help if the file is not an image.
         let image = Image::read(&job.from).map_err(JobError::unrecoverable)?.scaled(job.width);
         image.write(&job.to)?;
         Ok(Thumb { file: job.to, width: image.width, height: image.height })
@@ -113,7 +132,7 @@ async fn scale(job: Scale, _: Context) -> JobResult<Thumb> {
 }
 
 async fn sheet(job: Sheet, cx: Context) -> JobResult<Thumb> {
-    let thumbs = cx.input(&job)?; // of every image, the sizes in their order
+    let thumbs = cx.input(&job)?; // for each image, its sizes in their order
     let mut sheet = Image { width: job.width, height: 0, pixels: Vec::new() };
     for thumb in thumbs.into_iter().flatten().filter(|thumb| thumb.width == job.width) {
         let image = Image::read(&thumb.file)?;
@@ -133,21 +152,21 @@ fn thumbnails(folder: &Path, names: &[String], widths: [usize; 2]) -> Flow<Thumb
         });
         Flow::group(sizes)
     });
-    Flow::chord(images, Sheet { to: folder.join("sheet.ppm"), width: widths[0] })
+    Flow::chord(images, Sheet { to: folder.join("sheet.bmp"), width: widths[0] })
 }
 
-/// Gradients, each of another size.
+/// Draws gradients, each of another size.
 fn generate(folder: &Path, count: usize) -> Result<Vec<String>, BoxError> {
     fs::create_dir_all(folder)?;
     let image = |n: usize| {
         let (width, height) = (200 + 10 * n, 100 + 5 * n);
         let pixel = |at: usize| {
             let (x, y) = (at % width, at / width);
-            [x * 255 / width, y * 255 / height, n * 255 / count]
+            [n * 255 / count, y * 255 / height, x * 255 / width]
         };
         let bytes = (0..width * height).flat_map(pixel);
         let pixels = bytes.map(|it| u8::try_from(it).unwrap_or(u8::MAX)).collect();
-        let name = format!("{n}.ppm");
+        let name = format!("{n}.bmp");
         Image { width, height, pixels }.write(&folder.join(&name)).map(|()| name)
     };
     (0..count).map(image).collect()
@@ -161,25 +180,29 @@ async fn run(folder: &Path) -> Result<(), BoxError> {
     let client = Client::new(&driver);
     let handle = client.start(thumbnails(folder, &names, [64, 128])).name("thumbnails").await?;
     let sheet = handle.wait().await?;
-    println!("{sheet:?}\n{}", handle.tree(100).await?);
+    println!("{}", handle.tree(100).await?);
+    println!("the contact sheet: {}", sheet.file.display());
     let image = Image::read(&sheet.file)?;
     assert_eq!((image.width, image.height), (64, sheet.height));
     assert!(names.iter().all(|name| folder.join(format!("128-{name}")).exists()));
-    // The first image has no blue, and its left edge next to no red.
-    assert!(image.pixels[0] < 8 && image.pixels[2] == 0);
+    // The first image has no blue, and nearly no red at its left edge.
+    assert!(image.pixels[0] == 0 && image.pixels[2] < 8);
     worker.shutdown().await?;
     Ok(())
 }
 
 #[taskharbor::main]
 async fn main() -> Result<(), BoxError> {
-    let folder = std::env::temp_dir().join(format!("taskharbor-thumbnails-{}", std::process::id()));
-    let outcome = run(&folder).await;
-    fs::remove_dir_all(&folder)?;
-    outcome
+    run(&std::env::temp_dir().join("taskharbor-thumbnails")).await
 }
 
 #[test]
-fn it_runs() {
-    main().unwrap();
+fn it_makes_thumbnails_and_a_sheet() {
+    let folder = std::env::temp_dir().join(format!("taskharbor-thumbnails-{}", std::process::id()));
+    taskharbor::block_on(run(&folder)).unwrap();
+    // The rows of this image are padded in the file.
+    assert!(!(210 * 3_usize).is_multiple_of(4));
+    let image = Image::read(&folder.join("1.bmp")).unwrap();
+    assert_eq!((image.width, image.height, image.pixels.len()), (210, 105, 210 * 105 * 3));
+    fs::remove_dir_all(&folder).unwrap();
 }

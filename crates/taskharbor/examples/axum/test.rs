@@ -1,4 +1,4 @@
-//! The example as a test: it takes two orders over HTTP, confirms each once, and stops.
+//! The example as a test: two users sign up over HTTP, each gets one mail, and the program stops.
 
 use std::{
     io::{Read, Write},
@@ -40,7 +40,7 @@ async fn connect(url: &str) -> Client {
 }
 
 #[tokio::test]
-async fn orders_are_confirmed_once_each() {
+async fn each_user_gets_one_mail() {
     let server = environment::required("TASKHARBOR_TEST_POSTGRES");
     // A database of its own, as the example would have.
     let database = format!("axum_{}", std::process::id());
@@ -56,22 +56,22 @@ async fn orders_are_confirmed_once_each() {
         let url = url.clone();
         async move { run(&url, listener, async { drop(stopped.await) }).await }
     });
-    for (number, item) in [(1, "lamp"), (2, "rope")] {
-        let order = format!(r#"{{"item": "{item}"}}"#);
-        let placed = request(address, "POST", "/orders".to_owned(), order).await;
-        let placed: serde_json::Value = serde_json::from_str(&placed).unwrap();
-        assert_eq!(placed["order"], number);
-        let path = format!("/confirmations/{}", placed["job"].as_str().unwrap());
+    for (number, email) in [(1, "ada@example.com"), (2, "bob@example.com")] {
+        let new = format!(r#"{{"email": "{email}"}}"#);
+        let answer = request(address, "POST", "/users".to_owned(), new).await;
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer["user"], number);
+        let path = format!("/mails/{}", answer["job"].as_str().unwrap());
         assert_eq!(request(address, "GET", path, String::new()).await, "1");
     }
     stop.send(()).unwrap();
     timeout(Duration::from_secs(60), serving).await.unwrap().unwrap().unwrap();
 
     let db = connect(&url).await;
-    let orders = db.query("SELECT item, confirmations FROM orders ORDER BY id", &[]).await.unwrap();
-    let orders: Vec<(&str, i64)> = orders.iter().map(|row| (row.get(0), row.get(1))).collect();
-    assert_eq!(orders, [("lamp", 1), ("rope", 1)]);
-    // Ends the connections that are still open.
+    let users = db.query("SELECT email, mails FROM users ORDER BY id", &[]).await.unwrap();
+    let users: Vec<(&str, i64)> = users.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(users, [("ada@example.com", 1), ("bob@example.com", 1)]);
+    // A database with connections cannot be dropped.
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1";
     admin.query(end, &[&database]).await.unwrap();
     admin.batch_execute(&format!("DROP DATABASE {database}")).await.unwrap();
