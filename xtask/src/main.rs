@@ -12,6 +12,8 @@
 mod audit;
 mod cargo;
 mod client;
+mod guide;
+mod guide_copy;
 mod option;
 mod postgres;
 mod progress;
@@ -52,6 +54,7 @@ usage: cargo xtask <command>
   clients       build the command, and test the clients in Python and TypeScript with it; needs python3
                 and npm
   docs          build the documentation site from docs/ into target/book
+  guides        copy the guides into the crate taskharbor, for its documentation; after every change of a guide
   package       make the package of each published crate, and build it from its package
   minimal       build with the oldest dependencies that the manifests allow
   semver [REV]  compare the public interfaces with those of the last release, or of a revision
@@ -129,6 +132,7 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
         ("quick", []) => quick(),
         ("audit", []) => audit::dependencies(MissingTool::Fails).map(drop),
         ("docs", []) => site::build(),
+        ("guides", []) => guide::copy(),
         ("package", []) => run(&mut release::package()),
         ("minimal", []) => release::minimal_versions(),
         ("semver", []) => release::semver(None),
@@ -140,8 +144,8 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
             Ok(())
         }
         (
-            "quick" | "audit" | "docs" | "package" | "minimal" | "vendor" | "web-check" | "help"
-            | "--help" | "-h",
+            "quick" | "audit" | "docs" | "guides" | "package" | "minimal" | "vendor" | "web-check"
+            | "help" | "--help" | "-h",
             [extra, ..],
         )
         | ("semver", [_, extra, ..]) => Err(unexpected(&name, extra)),

@@ -15,7 +15,7 @@ pub struct Case {
     pub group: &'static str,
     /// What it shows, as a sentence.
     pub name: &'static str,
-    /// The clauses of `docs/SEMANTICS.md` that it proves.
+    /// The clauses of `SEMANTICS.md` that it proves.
     pub clauses: &'static [&'static str],
     /// What a driver must keep for the case to concern it.
     pub level: Level,

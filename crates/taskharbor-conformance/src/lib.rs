@@ -12,11 +12,13 @@
 //!
 //! That makes one ordinary test of every case, named as a sentence. [`tests!`] has options for a
 //! driver without flows and for running every case behind a handle too. Cases are in groups, one
-//! file each, and cite the clauses of `docs/SEMANTICS.md` that they prove. Two groups are of another
+//! file each, and cite the clauses of [SEMANTICS.md] that they prove. Two groups are of another
 //! kind: `model` runs random scripts on the driver and on a model beside it, and `race` lets many
 //! tasks loose on one store and checks the history of what they saw.
 //!
 //! [`cases`] lists everything, for programs that run the cases in their own way.
+//!
+//! [SEMANTICS.md]: https://github.com/taskharbor/taskharbor/blob/main/docs/SEMANTICS.md
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a case fails by panicking, as tests do")]
 

@@ -29,9 +29,11 @@ pub type Answers<T, E> = Result<Vec<Result<T, E>>, DriverError>;
 /// The operations of a store for workers and clients.
 ///
 /// A driver makes single transitions atomic and durable, and has no policy: its callers decide
-/// about retries, backoff and dead-lettering. `docs/SEMANTICS.md` has the clauses of the contract,
-/// `docs/guides/writing-a-driver.md` explains how to write a driver, and the crate
-/// `taskharbor-conformance` tests it.
+/// about retries, backoff and dead-lettering. [SEMANTICS.md] has the clauses of the contract, [the
+/// guide] explains how to write a driver, and the crate `taskharbor-conformance` tests it.
+///
+/// [SEMANTICS.md]: https://github.com/taskharbor/taskharbor/blob/main/docs/SEMANTICS.md
+/// [the guide]: https://docs.rs/taskharbor/latest/taskharbor/guide/writing_a_driver/
 ///
 /// Every operation takes the current time as an argument; no driver reads a clock to decide
 /// anything. Every operation takes a batch, because a queue is fast only with one round trip for

@@ -24,9 +24,10 @@
 //! job, and settles it with a [`Transition`](driver::Transition). Operators see a
 //! [`JobRecord`](job::JobRecord). The life cycle of a job is a table, [`State::after`].
 //!
-//! There is no I/O here and no runtime. The rules are numbered in `docs/SEMANTICS.md`, their numbers
-//! stand in comments at the code, and the crate `taskharbor-conformance` tests any driver against
-//! them.
+//! There is no I/O here and no runtime. The rules are numbered in [SEMANTICS.md], their numbers stand in
+//! comments at the code, and the crate `taskharbor-conformance` tests any driver against them.
+//!
+//! [SEMANTICS.md]: https://github.com/taskharbor/taskharbor/blob/main/docs/SEMANTICS.md
 
 pub mod admin;
 mod announce;

@@ -4,8 +4,9 @@
 //! schema of your choice, beside your own tables, and with a connection pooler if you have one.
 //! Jobs can be enqueued and completed inside your own transactions of `tokio_postgres` and
 //! `deadpool_postgres`: `client.enqueue(job).within(&mut tx)`. From other languages and triggers,
-//! `SELECT th_enqueue(…)` does the same. `docs/guides/postgres.md` explains how to set it up and
-//! run it.
+//! `SELECT th_enqueue(…)` does the same. [The guide] explains how to set it up and run it.
+//!
+//! [The guide]: https://docs.rs/taskharbor/latest/taskharbor/guide/postgres/
 //!
 //! Each call of the driver is one statement in autocommit that calls one function in the schema. So
 //! a call is one round trip, however many items it carries, and dropping its future leaves no

@@ -3,8 +3,10 @@
 //! [`SqliteDriver`] implements the contract of `taskharbor-core` in a file on a local disk, which
 //! several processes may use at once. When a call returns, its changes are on disk. SQLite is
 //! bundled. Jobs can be enqueued and completed inside the application's own transactions on the
-//! same file: [`SqliteDriver::begin`], [`SqliteDriver::within`]. `docs/guides/sqlite.md` explains
+//! same file: [`SqliteDriver::begin`], [`SqliteDriver::within`]. [The guide] explains
 //! how to set it up and run it.
+//!
+//! [The guide]: https://docs.rs/taskharbor/latest/taskharbor/guide/sqlite/
 //!
 //! One thread of the driver writes. It applies all calls that arrived while it was busy in one
 //! transaction, and answers them when that is on disk, so that many callers share one wait for the

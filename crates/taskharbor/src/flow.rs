@@ -247,7 +247,7 @@ impl<O, I> Flow<O, I> {
     /// the flow get the policy [`FailurePolicy::Cancel`] unless another is set, for the step or
     /// with [`Flow::policy`] before or after this. The handler of the failure job can return a
     /// flow; its steps get the same policy unless the failure job has one of its own. See
-    /// `docs/guides/workflows.md`.
+    /// [the guide](crate::guide::workflows#failure-jobs).
     pub fn on_failure<N>(self, job: N) -> Self
     where
         N: IntoStep,

@@ -14,6 +14,9 @@ mod draft;
 pub mod explain;
 mod fingerprint;
 mod flow;
+// Its programs need these features as doctests.
+#[cfg(all(doc, any(not(doctest), all(feature = "postgres", feature = "sqlite"))))]
+pub mod guide;
 mod handler;
 pub mod header;
 mod inflight;
@@ -33,8 +36,29 @@ mod worker;
 
 #[cfg(feature = "http")]
 pub use taskharbor_http as http;
+/// Makes a struct or an enum a job, with the options in `#[job(…)]`.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+/// use taskharbor::{Exponential, Job};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "invoice:send", queue = "mail", lane = "account", output = String)]
+/// #[job(timeout = "30s", max_attempts = 5, retry = Exponential::new().base(Duration::from_secs(10)))]
+/// struct SendInvoice {
+///     account: u64,
+///     invoice: u64,
+/// }
+///
+/// let job = SendInvoice { account: 7, invoice: 42 };
+/// assert_eq!(SendInvoice::TYPE, "invoice:send");
+/// assert_eq!(job.lane().as_deref(), Some("7"));
+/// ```
 #[cfg(feature = "derive")]
-pub use taskharbor_macros::{Job, main};
+pub use taskharbor_macros::Job;
+#[cfg(feature = "derive")]
+pub use taskharbor_macros::main;
 #[cfg(feature = "postgres")]
 pub use taskharbor_postgres as postgres;
 #[cfg(feature = "sqlite")]
@@ -100,64 +124,3 @@ pub type Error = WaitError;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
-
-/// The programs in the guides. Those of `postgres.md` are tests of `taskharbor-sqlx`, and those of
-/// `writing-a-driver.md` of `taskharbor-memory`.
-#[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
-mod guides {
-    #[doc = include_str!("../../../docs/guides/getting-started.md")]
-    struct GettingStarted;
-    #[doc = include_str!("../../../docs/guides/limits.md")]
-    struct Limits;
-    #[doc = include_str!("../../../docs/guides/moving-to-postgres.md")]
-    struct MovingToPostgres;
-    #[doc = include_str!("../../../docs/guides/recurring.md")]
-    struct Recurring;
-    #[doc = include_str!("../../../docs/guides/scaling.md")]
-    struct Scaling;
-    #[doc = include_str!("../../../docs/guides/sqlite.md")]
-    struct Sqlite;
-    #[doc = include_str!("../../../docs/guides/testing.md")]
-    struct Testing;
-    #[doc = include_str!("../../../docs/guides/tutorial.md")]
-    struct Tutorial;
-    #[doc = include_str!("../../../docs/guides/workers.md")]
-    struct Workers;
-    #[doc = include_str!("../../../docs/guides/workflows.md")]
-    struct Workflows;
-}
-
-/// The programs in the recipes.
-#[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
-mod recipes {
-    #[doc = include_str!("../../../docs/guides/recipes/csv-import.md")]
-    struct CsvImport;
-    #[doc = include_str!("../../../docs/guides/recipes/encrypted-payloads.md")]
-    struct EncryptedPayloads;
-    #[doc = include_str!("../../../docs/guides/recipes/image-pipeline.md")]
-    struct ImagePipeline;
-    #[doc = include_str!("../../../docs/guides/recipes/migrating-from-apalis.md")]
-    struct MigratingFromApalis;
-    #[doc = include_str!("../../../docs/guides/recipes/migrating-from-celery.md")]
-    struct MigratingFromCelery;
-    #[doc = include_str!("../../../docs/guides/recipes/migrating-from-river.md")]
-    struct MigratingFromRiver;
-    #[doc = include_str!("../../../docs/guides/recipes/migrating-from-sidekiq.md")]
-    struct MigratingFromSidekiq;
-    #[doc = include_str!("../../../docs/guides/recipes/nightly-report.md")]
-    struct NightlyReport;
-    #[doc = include_str!("../../../docs/guides/recipes/payload-changes.md")]
-    struct PayloadChanges;
-    #[doc = include_str!("../../../docs/guides/recipes/python-jobs.md")]
-    struct PythonJobs;
-    #[doc = include_str!("../../../docs/guides/recipes/rate-limited-api.md")]
-    struct RateLimitedApi;
-    #[doc = include_str!("../../../docs/guides/recipes/saga.md")]
-    struct Saga;
-    #[doc = include_str!("../../../docs/guides/recipes/tenant-fairness.md")]
-    struct TenantFairness;
-    #[doc = include_str!("../../../docs/guides/recipes/test-recipes.md")]
-    struct TestRecipes;
-    #[doc = include_str!("../../../docs/guides/recipes/webhooks.md")]
-    struct Webhooks;
-}

@@ -5,6 +5,9 @@
 //! failed is not a check.
 
 mod dependency;
+mod guide;
+#[path = "../../src/guide_copy.rs"]
+mod guide_copy;
 mod link;
 mod log;
 mod manifest;

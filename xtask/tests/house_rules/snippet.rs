@@ -10,8 +10,9 @@ const PROSE: [&str; 7] = ["text", "mermaid", "console", "toml", "yaml", "ini", "
 
 /// The files of which one must include a guide that has such blocks. Blocks of Rust are doctests,
 /// wherever the guide is included in documentation.
-const HOLDERS: [(&str, &str); 7] = [
+const HOLDERS: [(&str, &str); 8] = [
     ("rust", "/src/lib.rs"),
+    ("rust", "taskharbor/src/guide.rs"),
     ("sql", "taskharbor-postgres/tests/it/guide.rs"),
     ("sh", "taskharbor-cli/tests/scenario/guide.rs"),
     ("python", "/guide.rs"),
