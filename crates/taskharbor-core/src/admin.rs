@@ -31,6 +31,27 @@ use crate::{
 ///
 /// Reads take `now` because it decides whether a job is ready or scheduled. Every future may be
 /// dropped at any point; the call then happened whole or not at all.
+///
+/// ```
+/// use taskharbor_core::{
+///     Admin, AnyDriver, DriverError, State,
+///     admin::{Filter, List},
+/// };
+///
+/// /// Prints why jobs were dead-lettered, page by page.
+/// async fn print_dlq(driver: &AnyDriver) -> Result<(), DriverError> {
+///     let mut request = List::new(Filter::all().state(State::Dlq), 100, driver.now().await?);
+///     loop {
+///         let page = driver.list(request.clone()).await?;
+///         for job in page.items {
+///             let reason = job.reason.map(|reason| reason.to_string());
+///             println!("{} {}: {}", job.id, job.job_type, reason.unwrap_or_default());
+///         }
+///         let Some(next) = page.next else { return Ok(()) };
+///         request = request.after(next);
+///     }
+/// }
+/// ```
 pub trait Admin: Send + Sync + 'static {
     /// Makes the store ready for use, and migrates a store of an older version. Doing it again, or
     /// in many processes at once, changes nothing more.

@@ -23,6 +23,20 @@ use crate::{link::Link, wake::Wakeups};
 /// The store of a TaskHarbor server.
 ///
 /// Clones share connections and wake-ups.
+///
+/// ```
+/// use taskharbor_core::AnyDriver;
+/// use taskharbor_http::HttpDriver;
+///
+/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// // The token comes from the variable TASKHARBOR_TOKEN.
+/// let http = HttpDriver::connect("https://jobs.example.com?store=main").await?;
+/// let driver = AnyDriver::new(http);
+/// // Now: Client::new(&driver) and Worker::builder(&driver), of the crate taskharbor.
+/// # drop(driver);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct HttpDriver {
     inner: Arc<Inner>,

@@ -19,6 +19,19 @@ use taskharbor_core::{
 use crate::store::Store;
 
 /// Jobs in memory. Clones share one store; it is gone with the last of them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use taskharbor_core::AnyDriver;
+/// use taskharbor_memory::MemoryDriver;
+///
+/// let driver = AnyDriver::new(MemoryDriver::new());
+/// driver.migrate().await?;
+/// // Now: Client::new(&driver) and Worker::builder(&driver), of the crate taskharbor.
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct MemoryDriver {
     shared: Arc<Shared>,

@@ -59,6 +59,27 @@ pub const MAX_NAMES: usize = 200;
 ///
 /// It is an [`Observer`](taskharbor::Observer), a [`Propagate`](taskharbor::Propagate) and a
 /// [`Middleware`](taskharbor::Middleware). Each of them works without the others.
+///
+/// ```
+/// use opentelemetry::global;
+/// use taskharbor_otel::{Telemetry, Tracing};
+///
+/// // Set up an exporter first; without one, nothing is recorded.
+/// let telemetry = Telemetry::new(&*global::meter_provider(), &global::tracer_provider())
+///     .tracing(Tracing::Link);
+/// # use taskharbor::{AnyDriver, BoxError, Client, Worker};
+/// # fn build(driver: &AnyDriver, telemetry: Telemetry) -> Result<(), BoxError> {
+/// let client = Client::builder(driver)
+///     .observer(telemetry.clone()) // metrics
+///     .propagate(telemetry.clone()) // trace context in each job
+///     .build()?;
+/// let worker = Worker::builder(driver)
+///     .observer(telemetry.clone()) // metrics
+///     .middleware(telemetry); // a span for each execution
+/// # drop((client, worker));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Telemetry {
     shared: Arc<Shared>,

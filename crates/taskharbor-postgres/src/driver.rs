@@ -28,6 +28,21 @@ use crate::{
 };
 
 /// Jobs in a PostgreSQL database. Clones share one pool of connections.
+///
+/// ```
+/// use taskharbor_core::AnyDriver;
+/// use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
+///
+/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::from_url("postgres://app:secret@db.example.com/app")?
+///     .schema(SchemaName::new("jobs")?)
+///     .pool_size(20);
+/// let driver = AnyDriver::new(PostgresDriver::open(config).await?);
+/// driver.migrate().await?; // creates the schema, or brings it up to date
+/// // Now: Client::new(&driver) and Worker::builder(&driver), of the crate taskharbor.
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PostgresDriver {
     pub(crate) shared: Arc<Shared>,

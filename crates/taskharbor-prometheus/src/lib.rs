@@ -20,11 +20,13 @@
 //! # }
 //! ```
 //!
-//! `docs/guides/observability.md` has the table of metrics, and how to serve them. Labels are names
+//! [The guide] has the table of metrics, and says how to serve them. Labels are names
 //! of queues, job types, schedules and workers, and fixed words. Payloads, headers and ids never
 //! become labels.
 //!
 //! An event about a queue and a type that were seen before allocates nothing.
+//!
+//! [The guide]: https://docs.rs/taskharbor/latest/taskharbor/guide/observability/
 
 mod call;
 mod job;
@@ -54,6 +56,23 @@ pub const MAX_NAMES: usize = 200;
 /// The metrics of the clients and workers of a process. Clones share the numbers.
 ///
 /// It is an [`Observer`]: give a clone to each client and worker of the process.
+///
+/// ```
+/// # use taskharbor::{AnyDriver, BoxError, Client, Handlers, Worker};
+/// use taskharbor_prometheus::{CONTENT_TYPE, Metrics};
+///
+/// # fn build(driver: &AnyDriver, handlers: Handlers) -> Result<(), BoxError> {
+/// let metrics = Metrics::new();
+/// let client = Client::builder(driver).observer(metrics.clone()).build()?;
+/// let worker = Worker::builder(driver).handlers(handlers).observer(metrics.clone());
+/// # drop((client, worker));
+///
+/// // The answer to GET /metrics:
+/// let (content_type, body) = (CONTENT_TYPE, metrics.encode());
+/// # drop((content_type, body));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 

@@ -32,6 +32,21 @@ const PAGE: usize = 1_000;
 /// They describe the whole store, so only **one process** should refresh and serve them. If each
 /// worker did, a sum over all processes would count each job many times, and each process would
 /// query the store.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use taskharbor_prometheus::Metrics;
+///
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = taskharbor::Client::new(&driver);
+/// client.enqueue_raw("email:send", b"{}").queue("mail").await?;
+/// let metrics = Metrics::new();
+/// metrics.queues().refresh(&driver).await?; // at each scrape, in one process
+/// assert!(metrics.encode().contains("queue=\"mail\""));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct QueueGauges(Arc<Gauges>);
 

@@ -1,4 +1,4 @@
-//! The error of this crate.
+//! The error of everything here.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Cleaning up after runs that were killed.
+//! What runs that were killed have left behind, and a run that ended cleanly has not.
 //!
 //! Process ids are given out again, so that a pid file alone proves nothing: the process must be a
 //! server, and of that very data directory, or it is left in peace.

@@ -1,4 +1,4 @@
-//! The external requirements of tests and benchmarks, provided for as long as a process runs: a private
+//! What tests and benchmarks need from outside of the workspace, for as long as a process runs: a private
 //! PostgreSQL server, the programs to start more of them, pgbouncer, and a browser.
 //!
 //! [`Stage`] provides each of them when it is asked for. [`Provision`] provides all of them at once and

@@ -65,7 +65,7 @@ fn privileged() -> Result<Command, Error> {
     let mut command = if is_root {
         Command::new("apt-get")
     } else {
-        // Without a terminal there is no way to type a password.
+        // Without a terminal nobody could type a password.
         let mut command = Command::new("sudo");
         command.args(["-n", "apt-get"]);
         command

@@ -1,4 +1,4 @@
-//! Provides the servers and programs that a test command needs, before it starts.
+//! All that a command with tests needs, provided before it starts.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! The directory of one run, and the guardian that empties it however the run ends.
 //!
-//! The guardian is a shell that waits for the end of its input, whose other end only this process has.
+//! The guardian is a shell that waits for the end of its input, which it shares with nobody but us.
 //! That end comes when we are done, but also when we are killed, and Ctrl-C does not reach it: so
 //! there is one way of cleaning up and no signal to handle. It stops every server whose data
 //! directory is in the run's, also those that tests have started, and removes all of it.

@@ -42,7 +42,7 @@ pub fn output(command: &mut Command) -> Result<String, Error> {
     Err(Error::new(format!("`{line}` failed: {complaint}")))
 }
 
-/// The last line that mentions an error, or else the last line.
+/// The last line that calls itself an error, else whatever was said last.
 fn complaint_in(stderr: &str) -> Option<String> {
     let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut errors = lines().filter(|line| line.to_lowercase().contains("error"));

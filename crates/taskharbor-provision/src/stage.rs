@@ -1,4 +1,4 @@
-//! A run with its programs and its directory. It starts servers on request.
+//! A run that has its programs and a directory, and starts servers when they are asked for.
 
 use crate::account::Account;
 use crate::binary::{self, Binaries};

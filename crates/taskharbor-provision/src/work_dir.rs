@@ -1,5 +1,5 @@
-//! The directory for servers: it must be reachable for their account, and its path short enough for the
-//! name of a socket.
+//! Where things live: a directory that the account of the servers can reach and whose path leaves
+//! room for the name of a socket.
 //!
 //! That is `target/postgres` wherever possible. A checkout in a home that is closed to others, or
 //! deep down in a tree, gets a directory of its own under the system's temporary one.
@@ -51,7 +51,7 @@ impl WorkDir {
     fn at(dir: &Path, account: &Account) -> Option<Self> {
         fs::create_dir_all(dir).ok()?;
         let dir = dir.canonicalize().ok()?;
-        // Programs in a directory of another user must not be run.
+        // What lies in a directory that somebody else has put there is not to be run.
         let ours = succeeds(Command::new("test").arg("-O").arg(&dir));
         let usable =
             fits_socket(&dir) && ours && open_to_all(&dir).is_ok() && account.reaches(&dir);
@@ -62,8 +62,7 @@ impl WorkDir {
         &self.dir
     }
 
-    /// Waits until no other process fetches, sweeps or begins a run here. The lock ends when the file
-    /// is dropped.
+    /// Waits until nobody else fetches, sweeps or begins a run here; ends when the file is dropped.
     pub(crate) fn lock(&self) -> Result<File, Error> {
         let path = self.dir.join("lock");
         let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
@@ -71,7 +70,7 @@ impl WorkDir {
     }
 }
 
-/// Makes a directory readable for all users, independent of the umask.
+/// Lets everybody read a directory, whatever our umask is.
 pub(crate) fn open_to_all(dir: &Path) -> Result<(), Error> {
     output(Command::new("chmod").arg("755").arg(dir)).map(drop)
 }
@@ -90,7 +89,7 @@ mod tests {
         let dir = |length: usize| PathBuf::from(format!("/{}", "d".repeat(length - 1)));
         assert!(fits_socket(&dir(room)));
         assert!(!fits_socket(&dir(room + 1)));
-        assert!(fits_socket(Path::new("/home/developer/src/taskharbor/target/postgres")));
+        assert!(fits_socket(Path::new("/home/somebody/src/taskharbor/target/postgres")));
     }
 
     #[cfg(unix)]
@@ -99,8 +98,7 @@ mod tests {
         let dir = env::temp_dir().join(format!("taskharbor-lock-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let work_dir = WorkDir { dir };
-        let held =
-            work_dir.lock().unwrap_or_else(|_| panic!("no other process knows the directory"));
+        let held = work_dir.lock().unwrap_or_else(|_| panic!("nobody else knows the directory"));
         let second = File::open(work_dir.dir().join("lock")).unwrap();
         assert!(second.try_lock().is_err());
         drop(held);

@@ -39,6 +39,29 @@ use crate::{
 const READERS: usize = 2;
 
 /// Jobs in a file. Clones share the threads that serve it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = std::env::temp_dir().join(format!("taskharbor-open-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// # let path = dir.join("jobs.db");
+/// use taskharbor_core::AnyDriver;
+/// use taskharbor_sqlite::{Config, SqliteDriver};
+///
+/// let sqlite = SqliteDriver::open_with(Config::new(&path).create(true)).await?;
+/// let driver = AnyDriver::new(sqlite.clone());
+/// driver.migrate().await?; // creates the tables, or brings them up to date
+/// // Now: Client::new(&driver) and Worker::builder(&driver), of the crate taskharbor.
+///
+/// // Only this driver can copy its store while it is in use.
+/// let bytes = sqlite.backup(path.with_extension("backup")).await?;
+/// assert!(bytes > 0);
+/// # taskharbor_core::Driver::close(&driver).await?;
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct SqliteDriver {
     pub(crate) shared: Arc<Shared>,

@@ -72,6 +72,23 @@ pub use sqlx;
 /// Takes a `sqlx::Transaction<'_, sqlx::Postgres>`, or a connection on which a transaction was
 /// begun in another way. On a connection without a transaction, every call is a transaction of its
 /// own. [`Tx`] describes the isolation levels.
+///
+/// ```
+/// # use taskharbor::{AnyDriver, BoxError, Client, postgres::PostgresDriver};
+/// # async fn place(pool: sqlx::PgPool, driver: AnyDriver) -> Result<(), BoxError> {
+/// let client = Client::new(&driver);
+/// let mut order = pool.begin().await?;
+/// sqlx::query("INSERT INTO orders (id) VALUES (42)").execute(&mut *order).await?;
+/// client.enqueue_raw("order:confirm", b"42").within(&mut order).await?;
+///
+/// // The same with the driver in your hands:
+/// let postgres: &PostgresDriver = driver.downcast_ref().ok_or("this store is not PostgreSQL")?;
+/// let tx = taskharbor_sqlx::tx(postgres, &mut order);
+/// client.enqueue_raw("order:print", b"42").within(tx).await?;
+/// order.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub fn tx<'a>(pg: &PostgresDriver, tx: &'a mut PgConnection) -> Tx<Borrowed<'a>> {
     Tx::new(pg, Borrowed(tx))

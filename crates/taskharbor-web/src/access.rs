@@ -53,6 +53,14 @@ impl fmt::Display for Role {
 ///
 /// An application that mounts the [`router`](crate::router) says who its callers are: a layer of its own
 /// inserts the access into the extensions of each request.
+///
+/// ```
+/// use taskharbor_web::{Access, Role};
+///
+/// let support = Access::new("otto", Role::Viewer); // reads, but sees no payloads
+/// let on_call = Access::new("ada", Role::Operator).with_payloads(); // also cancels and requeues
+/// # drop((support, on_call));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     pub(crate) name: String,

@@ -39,6 +39,21 @@ pub enum StoreKind {
 }
 
 /// The stores that a server shows, in their order. The first one is also known as `default`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use taskharbor_web::{StoreKind, Stores};
+///
+/// # let driver = taskharbor_core::AnyDriver::new(taskharbor_memory::MemoryDriver::new());
+/// let stores = Stores::new().add("main", StoreKind::Memory, &driver)?;
+/// let (stores, late) = stores.add_late("archive", StoreKind::Postgres)?;
+/// // The server runs, and shows `archive` as away. Then its database is there:
+/// late.open(&driver);
+/// # drop(stores);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Stores {
     stores: Vec<Arc<Named>>,

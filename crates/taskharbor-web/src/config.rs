@@ -12,6 +12,19 @@ use crate::{access::Access, action_log::ActionRecord, token::TokenFile};
 ///   the extensions of each request. A request without one is refused.
 /// - [`Web::tokens`]: callers bring a token, browsers sign in with it.
 /// - [`Web::anonymous`]: all callers have one access.
+///
+/// ```
+/// use taskharbor_web::{Access, Role, Web};
+///
+/// // For a server on a laptop: every caller may do everything.
+/// let mine = Web::new().anonymous(Access::new("me", Role::Admin).with_payloads());
+///
+/// // For an application that mounts the pages, and logs what its users do.
+/// let shop = Web::new()
+///     .allow_host("shop.example.com")
+///     .on_action(|action| println!("{action:?}"));
+/// # drop((mine, shop));
+/// ```
 #[derive(Clone)]
 pub struct Web {
     pub(crate) callers: Callers,

@@ -50,6 +50,21 @@ debug_as_display!(ServeError);
 /// Serves these stores on a socket until `shutdown` completes. Then it finishes the requests that are in
 /// progress, for at most 10 s.
 ///
+/// ```
+/// # use taskharbor::AnyDriver;
+/// use taskharbor_web::{Access, Role, StoreKind, Stores, Web, serve};
+/// use tokio::net::TcpListener;
+///
+/// # async fn run(driver: AnyDriver) -> Result<(), Box<dyn std::error::Error>> {
+/// let stores = Stores::new().add("main", StoreKind::Sqlite, &driver)?;
+/// let config = Web::new().anonymous(Access::new("me", Role::Admin));
+/// let socket = TcpListener::bind("127.0.0.1:7450").await?;
+/// let interrupted = async { drop(tokio::signal::ctrl_c().await) };
+/// serve(socket, stores, config, interrupted).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// [`ServeError::NeedsTokens`] if the socket is not bound to a loopback address and the configuration has

@@ -19,6 +19,35 @@ use taskharbor_core::{
 use crate::BoxError;
 
 /// A format in which jobs and outputs are stored.
+///
+/// ```
+/// use taskharbor::{BoxError, Codec, Decode, Encode, Json};
+///
+/// /// JSON with line breaks, for people who read the table of jobs.
+/// struct PrettyJson;
+///
+/// impl Codec for PrettyJson {
+///     fn name(&self) -> &str {
+///         "json-pretty"
+///     }
+///
+///     fn encode(&self, value: Encode<'_>) -> Result<Vec<u8>, BoxError> {
+///         Ok(serde_json::to_vec_pretty(&value)?)
+///     }
+///
+///     fn decode(&self, bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError> {
+///         Json.decode(bytes, value)
+///     }
+/// }
+/// # use taskharbor::{AnyDriver, Client, Worker};
+/// # fn build(driver: &AnyDriver) -> Result<(), BoxError> {
+///
+/// let client = Client::builder(driver).codec(PrettyJson).build()?; // writes jobs with it
+/// let worker = Worker::builder(driver).codec(PrettyJson); // reads such jobs, too
+/// # drop((client, worker));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Codec: Send + Sync + 'static {
     /// The name that is stored with each job. If you change the format, change the name, too.
     fn name(&self) -> &str;
@@ -161,6 +190,18 @@ impl Codec for Json {
 
 /// MessagePack: smaller than JSON, and byte strings stay bytes. Fields are stored by name, so
 /// stored jobs stay readable after a field with a default is added.
+///
+/// ```
+/// # use taskharbor::{AnyDriver, BoxError, Client};
+/// use taskharbor::MessagePack;
+///
+/// # fn build(driver: &AnyDriver) -> Result<(), BoxError> {
+/// // Workers with this feature read these jobs without a setting.
+/// let client = Client::builder(driver).codec(MessagePack).build()?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(feature = "messagepack")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessagePack;

@@ -350,6 +350,37 @@ impl fmt::Debug for Call {
 
 /// The execution for which a handler is called: everything in [`Call`], and the application's
 /// state.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use serde::{Deserialize, Serialize};
+/// use taskharbor::{Context, Job, JobResult};
+///
+/// # struct Database;
+/// # impl Database { async fn index(&self, _: u32) -> Result<(), std::io::Error> { Ok(()) } }
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "search:index")]
+/// struct Index {
+///     pages: u32,
+/// }
+///
+/// struct App {
+///     db: Database,
+/// }
+///
+/// async fn index(job: Index, cx: Context<App>) -> JobResult {
+///     for page in 0..job.pages {
+///         if cx.is_cancelled() {
+///             return Err("stopped")?; // by a shutdown, a timeout or a person
+///         }
+///         cx.state().db.index(page).await?;
+///         cx.progress(format!("{page} of {} pages", job.pages));
+///     }
+///     println!("{}: attempt {} of {}", cx.id(), cx.attempt(), cx.max_attempts());
+///     Ok(())
+/// }
+/// ```
 pub struct Context<S = ()> {
     call: Call,
     state: Arc<S>,

@@ -126,6 +126,23 @@ pub trait Job: Data {
 }
 
 /// A job with options of its own: a step of a flow, or one of many jobs to enqueue.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// use taskharbor::{Flow, Job, Options};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "photo:scale")]
+/// struct Scale {
+///     width: u32,
+/// }
+///
+/// let widths = [64, 128, 256].map(|width| {
+///     Scale { width }.with(Options::new().label(format!("{width} pixels")))
+/// });
+/// let sizes = Flow::group(widths);
+/// # drop(sizes);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Step<J> {
     pub(crate) job: J,
@@ -133,6 +150,28 @@ pub struct Step<J> {
 }
 
 /// How a job is run. For an option that is not set, the job's type decides, then the worker.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// use taskharbor::{Client, Job, Options};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "email:send", queue = "mail")]
+/// struct SendEmail {
+///     to: String,
+/// }
+///
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = Client::new(&driver);
+/// let newsletter = Options::new().delay(Duration::from_secs(3_600)).priority(-1).max_attempts(3);
+/// client.enqueue(SendEmail { to: "ada@example.com".into() }).options(newsletter).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub(crate) queue: Option<String>,

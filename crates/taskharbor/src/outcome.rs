@@ -13,6 +13,27 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 pub type JobResult<T = ()> = Result<T, JobError>;
 
 /// The outcome of a handler that did not fail.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use serde::{Deserialize, Serialize};
+/// use taskharbor::{Context, Job, JobResult, Outcome};
+///
+/// # async fn status_of(_: u64) -> Result<Option<String>, std::io::Error> { Ok(None) }
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "export:wait", output = String)]
+/// struct WaitForExport {
+///     export: u64,
+/// }
+///
+/// async fn wait_for_export(job: WaitForExport, _: Context) -> JobResult<Outcome<String>> {
+///     match status_of(job.export).await? {
+///         Some(url) => Ok(Outcome::Done(url)),
+///         None => Ok(Outcome::Snooze(Duration::from_secs(30))), // look again later
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome<O> {
@@ -62,6 +83,27 @@ impl<O> IntoOutcome<O> for Outcome<O> {
 ///
 /// `?` converts any standard error, `anyhow::Error`, `&str` and `String` into it; such an error is
 /// retried by the retry policy. Because of that conversion it does not implement [`Error`] itself.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use taskharbor::{JobError, JobResult};
+///
+/// # struct Response { status: u16, body: String }
+/// fn total(response: &Response) -> JobResult<u64> {
+///     match response.status {
+///         200 => Ok(response.body.parse()?), // any error: retried with backoff
+///         404 => Err(JobError::unrecoverable("no such invoice")), // dead-lettered at once
+///         _ => Err(JobError::retry_after(Duration::from_secs(60), "the server is busy")),
+///     }
+/// }
+///
+/// # let response = |status, body: &str| Response { status, body: body.to_owned() };
+/// assert_eq!(total(&response(200, "42")).unwrap(), 42);
+/// let error = total(&response(404, "")).unwrap_err();
+/// assert!(error.is_unrecoverable());
+/// assert_eq!(error.to_string(), "no such invoice");
+/// ```
 pub struct JobError {
     again: Again,
     source: BoxError,

@@ -8,6 +8,34 @@ use std::time::Duration;
 use taskharbor_core::{JobType, driver::Limits};
 
 /// Decides when a failed job is tried again.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use taskharbor::{Failed, RetryPolicy, Worker};
+///
+/// /// A minute, an hour, then once a day.
+/// struct Patient;
+///
+/// impl RetryPolicy for Patient {
+///     fn delay(&self, failed: &Failed<'_>) -> Duration {
+///         Duration::from_secs(match failed.attempts {
+///             1 => 60,
+///             2 => 3_600,
+///             _ => 86_400,
+///         })
+///     }
+///
+///     fn max_attempts(&self) -> u32 {
+///         9
+///     }
+/// }
+///
+/// # fn build(driver: &taskharbor::AnyDriver) {
+/// let worker = Worker::builder(driver).retry(Patient);
+/// # drop(worker);
+/// # }
+/// ```
 pub trait RetryPolicy: Send + Sync + 'static {
     /// How long to wait before the next attempt.
     fn delay(&self, failed: &Failed<'_>) -> Duration;
@@ -55,6 +83,19 @@ impl<'a> Failed<'a> {
 ///
 /// Without jitter the delays are `base`, `base * multiplier`, `base * multiplier²`, … With jitter
 /// each is drawn evenly from the last part of that time: with 0.25, from its last quarter.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use taskharbor::Exponential;
+///
+/// let policy = Exponential::new()
+///     .base(Duration::from_secs(10))
+///     .cap(Duration::from_secs(600))
+///     .jitter(0.0);
+/// let delays: Vec<u64> = (1..=8).map(|attempts| policy.after(attempts, 0.5).as_secs()).collect();
+/// assert_eq!(delays, [10, 20, 40, 80, 160, 320, 600, 600]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exponential {
     base: Duration,

@@ -5,6 +5,7 @@
 //! failed is not a check.
 
 mod dependency;
+mod example;
 mod guide;
 #[path = "../../src/guide_copy.rs"]
 mod guide_copy;

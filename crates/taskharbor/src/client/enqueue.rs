@@ -29,6 +29,29 @@ type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, EnqueueError>> + Send
 
 /// A job about to be stored, with the output type `O`. Nothing happens until it is awaited.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// # use taskharbor::{Client, Job};
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # #[job(type = "email:send", queue = "mail")]
+/// # struct SendEmail { to: String }
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = Client::new(&driver);
+/// let job = client
+///     .enqueue(SendEmail { to: "ada@example.com".into() })
+///     .delay(Duration::from_secs(60))
+///     .idempotency_key("welcome:42") // a second one returns the first job
+///     .header("tenant", "acme")
+///     .await?;
+/// println!("{}", job.id());
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Cancel safety
 ///
 /// If the future is dropped after it was polled, the job may be stored or not, but never in part.
@@ -243,6 +266,23 @@ impl<O> fmt::Debug for EnqueueBuilder<'_, O> {
 }
 
 /// Many jobs of one type about to be stored in one call. Nothing happens until it is awaited.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use serde::{Deserialize, Serialize};
+/// # use taskharbor::{Client, Job, Options};
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # #[job(type = "email:send", queue = "mail")]
+/// # struct SendEmail { to: String }
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = Client::new(&driver);
+/// let mails = ["ada", "bob"].map(|name| SendEmail { to: format!("{name}@example.com") });
+/// let jobs = client.enqueue_many(mails).options(Options::new().priority(-1)).await?;
+/// assert_eq!(jobs.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Cancel safety
 ///

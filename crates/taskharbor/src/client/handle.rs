@@ -21,6 +21,36 @@ use crate::{
 use super::pause::Pause;
 
 /// A job or flow that was enqueued; `O` is the type of its output.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use serde::{Deserialize, Serialize};
+/// # use taskharbor::{Client, Context, Handlers, Job, JobId, JobResult, Worker};
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "text:count", output = usize)]
+/// struct Count {
+///     text: String,
+/// }
+/// # async fn count(job: Count, _: Context) -> JobResult<usize> {
+/// #     Ok(job.text.split_whitespace().count())
+/// # }
+///
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = Client::new(&driver);
+/// # let handlers = Handlers::new().on(count);
+/// # let worker = Worker::builder(&driver).handlers(handlers).queue("default", 1).build()?.start();
+/// let job = client.enqueue(Count { text: "to be or not".into() }).await?;
+/// let id = job.id().to_string(); // give it to a browser, or store it
+/// assert_eq!(job.wait().await?, 4);
+///
+/// // Later, or in another process: a handle by the id.
+/// let same = client.handle::<Count>(JobId::new(id)?);
+/// assert_eq!(same.wait().await?, 4);
+/// # worker.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Handle<O> {
     client: Client,
     id: JobId,

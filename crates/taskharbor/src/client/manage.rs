@@ -74,6 +74,19 @@ impl Client {
 /// Every action fails with [`ManageError::Denied`] if the job is not stored or its state does not
 /// allow it, and with [`ManageError::Store`]. If a future is dropped, the action may have happened
 /// or not; repeating it is safe.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use taskharbor::{Client, State};
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = Client::new(&driver);
+/// let id = client.enqueue_raw("report", b"{}").await?.id().clone();
+/// client.job(&id).set_priority(10).await?;
+/// assert_eq!(client.job(&id).cancel().await?, State::Cancelled);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct JobAdmin<'a> {
     store: &'a Store,
@@ -122,6 +135,23 @@ impl JobAdmin<'_> {
 }
 
 /// The dead-lettered jobs: [`Client::dlq`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// # use taskharbor::{Client, Filter, Requeue};
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = Client::new(&driver);
+/// let refused = Filter::all().error("connection refused");
+/// let again = Requeue::new().reset_attempts();
+/// // At most 20 jobs in a second, so that the server is not overloaded again.
+/// let acted = client.dlq().rate(20, Duration::from_secs(1)).requeue(refused, again).await?;
+/// println!("{} of {} requeued", acted.done, acted.matched());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Dlq<'a> {
     client: &'a Client,
@@ -164,6 +194,21 @@ impl<'a> Dlq<'a> {
 ///
 /// An action is for the jobs that match when it begins and whose state allows it. It goes on in
 /// batches, so a future that is dropped, or an error of the store, may leave some of them done.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use taskharbor::{Client, Filter, QueueName};
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = Client::new(&driver);
+/// let old = Filter::all().queue(QueueName::new("newsletters")?);
+/// for job in client.jobs(old.clone()).list(10).await? {
+///     println!("{} would be cancelled", job.id);
+/// }
+/// client.jobs(old).cancel().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct JobsAdmin<'a> {
     store: &'a Store,

@@ -22,6 +22,26 @@ use crate::{Client, EnqueueError, Flow, Handle, InvalidJob, codec::Format};
 
 /// A flow about to be started. Nothing happens until it is awaited.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use serde::{Deserialize, Serialize};
+/// # use taskharbor::{Client, Flow, Job};
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # #[job(type = "order:pay", output = u64)]
+/// # struct Pay { order: u64 }
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # #[job(type = "order:ship", input = u64)]
+/// # struct Ship;
+/// # let driver = taskharbor::connect("memory:").await?;
+/// # let client = Client::new(&driver);
+/// let steps = Flow::first(Pay { order: 42 }).then(Ship);
+/// let order = client.start(steps).name("order").idempotency_key("order:42").await?;
+/// println!("{}", order.tree(100).await?);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Cancel safety
 ///
 /// As [`EnqueueBuilder`](crate::EnqueueBuilder).

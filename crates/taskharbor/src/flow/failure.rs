@@ -6,6 +6,30 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use taskharbor_core::{State, Text};
 
 /// The failure of a step: it was dead-lettered or cancelled, and has no output.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// use taskharbor::{Context, Failure, Flow, Job, JobResult};
+///
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # #[job(type = "order:pay")]
+/// # struct Pay { order: u64 }
+/// /// Runs if a step of the order fails permanently.
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "order:undo", input = Failure)]
+/// struct Undo {
+///     order: u64,
+/// }
+///
+/// async fn undo(job: Undo, cx: Context) -> JobResult {
+///     let failure = cx.input(&job)?;
+///     println!("order {} is undone, because a step was {failure}", job.order);
+///     Ok(())
+/// }
+///
+/// let order = Flow::first(Pay { order: 42 }).on_failure(Undo { order: 42 });
+/// # drop(order);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {

@@ -41,6 +41,32 @@ const EPOCH_MICROS: i64 = 1_893_456_000_000_000;
 ///
 /// [`Harbor::new`] has a store in memory and a clock that follows tokio's paused clock.
 /// [`Harbor::on`] takes the store of any driver, for handlers that use a real database.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # use taskharbor::{Context, Handlers, Job, JobResult, State, testing::Harbor};
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "greet", output = String)]
+/// struct Greet {
+///     name: String,
+/// }
+///
+/// async fn greet(job: Greet, _: Context) -> JobResult<String> {
+///     Ok(format!("Hello, {}!", job.name))
+/// }
+///
+/// # // In a test: #[tokio::test(start_paused = true)].
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let harbor = Harbor::new(Handlers::new().on(greet));
+/// let job = harbor.client().enqueue(Greet { name: "Ada".into() }).await?;
+/// harbor.run_until_idle().await;
+/// assert_eq!(harbor.state(job.id()).await, State::Done);
+/// assert_eq!(job.wait().await?, "Hello, Ada!");
+/// harbor.assert_enqueued(|job: &Greet| job.name == "Ada").await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Harbor {
     time: Passing,
     driver: AnyDriver,

@@ -47,6 +47,26 @@ const MAX_BEAT: Duration = Duration::from_secs(8 * 3_600);
 const MIN_RECOVERY: Duration = Duration::from_secs(3);
 
 /// Configures a [`Worker`]. [`WorkerBuilder::build`] checks all settings.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use taskharbor::{Exponential, Worker};
+/// # use taskharbor::{AnyDriver, BoxError, Handlers};
+///
+/// # async fn serve(driver: AnyDriver, handlers: Handlers) -> Result<(), BoxError> {
+/// let worker = Worker::builder(&driver)
+///     .handlers(handlers)
+///     .queue("mail", 16) // at most 16 handlers of this queue run at once
+///     .queue("reports", 2)
+///     .timeout(Duration::from_secs(300)) // for jobs that set none
+///     .retry(Exponential::new().base(Duration::from_secs(5)))
+///     .grace(Duration::from_secs(25)) // how long a shutdown lets handlers go on
+///     .build()?;
+/// worker.run().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a worker does nothing until it is built and run"]
 pub struct WorkerBuilder {
     driver: AnyDriver,

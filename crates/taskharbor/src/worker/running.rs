@@ -15,6 +15,19 @@ use super::{
 use crate::{CancelReason, Event};
 
 /// A worker in the background. Dropping it shuts the worker down without waiting for that.
+///
+/// ```
+/// # use taskharbor::{AnyDriver, BoxError, Handlers};
+/// use taskharbor::Worker;
+///
+/// # async fn serve(driver: AnyDriver, handlers: Handlers, server: impl Future) -> Result<(), BoxError> {
+/// let worker = Worker::builder(&driver).handlers(handlers).queue("mail", 16).build()?.start();
+/// server.await; // the rest of the program
+/// worker.quiet(); // reserves no more jobs
+/// worker.shutdown().await?; // waits for handlers, then stops them
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping this stops the worker"]
 #[derive(Debug)]
 pub struct Running {
