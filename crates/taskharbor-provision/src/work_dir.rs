@@ -51,7 +51,7 @@ impl WorkDir {
     fn at(dir: &Path, account: &Account) -> Option<Self> {
         fs::create_dir_all(dir).ok()?;
         let dir = dir.canonicalize().ok()?;
-        // What lies in a directory that somebody else has put there is not to be run.
+        // Programs in a directory of another user must not be run.
         let ours = succeeds(Command::new("test").arg("-O").arg(&dir));
         let usable =
             fits_socket(&dir) && ours && open_to_all(&dir).is_ok() && account.reaches(&dir);
@@ -70,7 +70,7 @@ impl WorkDir {
     }
 }
 
-/// Lets everybody read a directory, whatever our umask is.
+/// Lets all users read a directory, independent of the umask.
 pub(crate) fn open_to_all(dir: &Path) -> Result<(), Error> {
     output(Command::new("chmod").arg("755").arg(dir)).map(drop)
 }
@@ -89,7 +89,7 @@ mod tests {
         let dir = |length: usize| PathBuf::from(format!("/{}", "d".repeat(length - 1)));
         assert!(fits_socket(&dir(room)));
         assert!(!fits_socket(&dir(room + 1)));
-        assert!(fits_socket(Path::new("/home/somebody/src/taskharbor/target/postgres")));
+        assert!(fits_socket(Path::new("/home/user/src/taskharbor/target/postgres")));
     }
 
     #[cfg(unix)]
