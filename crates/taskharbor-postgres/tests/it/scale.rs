@@ -130,8 +130,9 @@ async fn jobs_that_are_to_be_cancelled_are_walked_through_once() {
         }
         let (granted, walk) = walked(&sql, &named_queues(1), None).await;
         assert_eq!(granted, granted_is);
-        // About 500 of them are ended, and a call that has found some looks at 500 rows at once.
-        assert!(walk < 3_000 + 10 * ENTRIES_OF_A_LOOK, "{which}: {walk}");
+        // About 500 of them are ended, and a call that has found some looks at 500 rows at once. Old versions of
+        // rows count as well, while the snapshot of another test keeps VACUUM from removing them.
+        assert!(walk < 10_000, "{which}: {walk}");
     }
 }
 
