@@ -1,6 +1,6 @@
 /** A value that components watch. */
 
-import { useEffect, useState } from "./html.js";
+import { useEffect, useRef, useState } from "./html.js";
 
 /** @template T */
 export class Store {
@@ -33,15 +33,18 @@ export class Store {
  * @returns {U}
  */
 export function useStore(store, pick = (value) => /** @type {any} */ (value)) {
-  const [picked, setPicked] = useState(() => ({ of: pick(store.value) }));
+  const [, render] = useState({});
+  const picked = pick(store.value);
+  // What is picked may differ from one rendering to the next: the watcher asks for what the last one picked.
+  const last = useRef({ pick, picked });
+  last.current = { pick, picked };
   useEffect(() => {
     const watch = (/** @type {T} */ value) => {
-      const of = pick(value);
-      setPicked((old) => (Object.is(old.of, of) ? old : { of }));
+      if (!Object.is(last.current.pick(value), last.current.picked)) render({});
     };
     store.watchers.add(watch);
     watch(store.value);
     return () => void store.watchers.delete(watch);
   }, [store]);
-  return picked.of;
+  return picked;
 }

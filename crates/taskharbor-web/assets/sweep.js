@@ -57,7 +57,7 @@ function useSweep(store, id) {
   useEffect(() => void ask(), [id]);
   const [isOver] = [sweep && !isRunning(sweep)];
   useRepeat(() => void ask(), id && !isOver ? 2000 : undefined);
-  return id ? live.value.sweeps[id] ?? sweep : null;
+  return sweep;
 }
 
 /** @param {{value: number | "", set: (value: number | "") => void, label: string, hint: string, min?: number}} props */

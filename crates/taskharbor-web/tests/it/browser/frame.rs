@@ -255,3 +255,36 @@ async fn it_works_under_any_prefix() {
     page.wait_for_text("Live").await;
     page.assert_no_complaints();
 }
+
+/// Renders a component that watches one entry and then another, which changes only afterwards.
+const WATCHES_ANOTHER: &str = r#"(async () => {
+    const [{ html, render, useState }, { Store, useStore }] =
+        await Promise.all([import("./html.js"), import("./store.js")]);
+    const store = new Store({ first: "one" });
+    let turnTo;
+    function Watching() {
+        const [key, setKey] = useState("first");
+        turnTo = setKey;
+        return html`<p id="watching">${useStore(store, (value) => value[key]) ?? "nothing"}</p>`;
+    }
+    const place = document.createElement("div");
+    document.body.append(place);
+    render(html`<${Watching} />`, place);
+    const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    const texts = [];
+    for (const step of [() => {}, () => turnTo("second"), () => store.patch({ second: "two" })]) {
+        step();
+        await drawn();
+        await drawn();
+        texts.push(document.getElementById("watching").innerText);
+    }
+    return texts.join(", ");
+})()"#;
+
+#[tokio::test]
+async fn a_component_sees_a_change_of_what_it_watches_since_its_last_rendering() {
+    let site = Site::open().await;
+    let page = page().await;
+    page.open(&site.url).await;
+    assert_eq!(page.eval(WATCHES_ANOTHER).await, "one, nothing, two");
+}
