@@ -14,6 +14,9 @@ use crate::{
     screen::{Screen, counted},
 };
 
+/// What the foot of each page names.
+const SOURCE: &str = concat!("taskharbor ", env!("CARGO_PKG_VERSION"));
+
 /// Write a manual page for each command to a directory
 ///
 /// The directory is created if it is missing. Pages of the same names are replaced. `man` finds the
@@ -59,6 +62,6 @@ fn write_all(command: &clap::Command, dir: &Path) -> io::Result<usize> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         pages += write_all(below, dir)?;
     }
-    Man::new(command.clone()).generate_to(dir)?;
+    Man::new(command.clone()).source(SOURCE).generate_to(dir)?;
     Ok(pages)
 }
