@@ -33,8 +33,11 @@ mod wal;
 use std::error::Error;
 
 use crate::{choice::split, worker::runtime};
-use server::Server;
 use size::Sizes;
+
+pub(crate) use child::Child;
+pub(crate) use server::Server;
+pub(crate) use usage::Usage;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -22,13 +22,6 @@ pub(crate) fn fmt() -> Command {
     cargo("fmt --all --check")
 }
 
-/// The peer of the benchmarks is no member of the workspace. It is formatted here and compiled where it
-/// is used: it brings some 130 packages, minutes on two cores, and no change of ours can break it, since
-/// it uses nothing of ours.
-pub(crate) fn fmt_peer() -> Command {
-    cargo("fmt --manifest-path bench/peer/Cargo.toml --check")
-}
-
 pub(crate) fn clippy() -> Command {
     cargo("clippy --workspace --all-targets --locked -- -D warnings")
 }
@@ -163,21 +156,6 @@ pub(crate) fn program() -> PathBuf {
 fn beside(name: &str) -> PathBuf {
     let built = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(name)));
     built.unwrap_or_else(|| root().join("target/debug").join(name))
-}
-
-const PEER_TARGET: &str = "target/peer";
-
-/// Builds the peer that the PostgreSQL driver is measured beside.
-pub(crate) fn build_peer() -> Command {
-    cargo(&format!(
-        "build --release --locked --manifest-path bench/peer/Cargo.toml --target-dir {PEER_TARGET}"
-    ))
-}
-
-/// Where the built peer is.
-pub(crate) fn peer_program() -> PathBuf {
-    let name = format!("taskharbor-bench-peer{}", env::consts::EXE_SUFFIX);
-    root().join(PEER_TARGET).join("release").join(name)
 }
 
 /// The command as people install it.

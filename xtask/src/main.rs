@@ -15,6 +15,7 @@ mod client;
 mod guide;
 mod guide_copy;
 mod option;
+mod peer;
 mod postgres;
 mod progress;
 mod release;
@@ -64,8 +65,8 @@ usage: cargo xtask <command>
   help          print this text
 
 Tests that print nothing for ten minutes are killed, and the run fails.
-test, ci, pg, `chaos postgres`, `bench postgres` and `bench http` start a private PostgreSQL, found or fetched,
-and stop it;
+test, ci, pg, `chaos postgres`, `bench postgres`, `bench peers` and `bench http` start a private PostgreSQL,
+found or fetched, and stop it;
 test and ci also find or fetch a browser:
 
   --install            install what is missing with apt-get if there is no other way, for clients as well;
@@ -166,7 +167,8 @@ fn unexpected(name: &str, arg: &OsStr) -> Failure {
 
 fn fmt() -> Step {
     Step::new("fmt", || {
-        let mut commands = [cargo::fmt(), cargo::fmt_peer()];
+        let mut commands = peer::fmt();
+        commands.push(cargo::fmt());
         commands.iter_mut().try_for_each(run).map(|()| Outcome::Passed)
     })
 }
@@ -204,6 +206,9 @@ fn bench(args: &[OsString]) -> Result<(), Failure> {
     if is("postgres") {
         return bench_postgres(args);
     }
+    if is("peers") && args.get(1).is_none_or(|it| it != "report") {
+        return bench_peers(args);
+    }
     if !is("http") {
         return run(&mut cargo::bench(args));
     }
@@ -218,9 +223,8 @@ fn bench_postgres(args: &[OsString]) -> Result<(), Failure> {
     let (options, args) = option::take(args)?;
     let has_part = |part: &str| args.iter().any(|arg| arg == part);
     let has_parts = args.iter().skip(1).any(|arg| !arg.to_string_lossy().contains('='));
-    run(&mut cargo::build_peer())?;
     let mut command = cargo::bench(&args);
-    command.env("TASKHARBOR_BENCH_PEER", cargo::peer_program());
+    command.env("TASKHARBOR_BENCH_PEER", peer::graphile_worker()?);
     // The dashboard is looked at as people do: the command serves it, and a browser shows it.
     let provision = if has_part("dashboard") || !has_parts {
         run(&mut cargo::build_command())?;
@@ -230,6 +234,15 @@ fn bench_postgres(args: &[OsString]) -> Result<(), Failure> {
         Provision::new(options)?
     };
     provision.pass_on(&mut command);
+    run(&mut command)
+}
+
+/// All systems on a server of their own. It is started by the benchmark, like that of `bench postgres`.
+fn bench_peers(args: &[OsString]) -> Result<(), Failure> {
+    let (options, args) = option::take(args)?;
+    let mut command = cargo::bench(&args);
+    command.env("TASKHARBOR_PEERS", peer::build_all());
+    Provision::new(options)?.pass_on(&mut command);
     run(&mut command)
 }
 

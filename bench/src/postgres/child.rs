@@ -1,4 +1,4 @@
-//! Child processes that execute a line of input and answer with a line: `ok <figure>` or `error <reason>`.
+//! Child processes that execute a line of input and answer with a line: `ok <figure>…` or `error <reason>`.
 
 use std::{ffi::OsStr, process::Stdio, time::Duration};
 
@@ -47,11 +47,20 @@ impl Child {
     }
 
     pub(crate) async fn answer(&mut self) -> Outcome<f64> {
-        let line = timeout(COMMAND_TIMEOUT, self.answers.next_line()).await;
-        let line = line.map_err(|_| format!("no answer within {COMMAND_TIMEOUT:?}"))??;
+        let figures = self.figures(COMMAND_TIMEOUT).await?;
+        figures.first().copied().ok_or_else(|| "no figure".into())
+    }
+
+    /// All figures of an answer that comes in time.
+    pub(crate) async fn figures(&mut self, limit: Duration) -> Outcome<Vec<f64>> {
+        let line = timeout(limit, self.answers.next_line()).await;
+        let line = line.map_err(|_| format!("no answer within {limit:?}"))??;
         let line = line.ok_or("the process has ended")?;
         match line.split_once(' ') {
-            Some(("ok", figure)) => Ok(figure.parse()?),
+            Some(("ok", figures)) => {
+                Ok(figures.split(' ').map(str::parse).collect::<Result<_, _>>()?)
+            }
+            Some(("error", reason)) => Err(reason.into()),
             _ => Err(line.into()),
         }
     }

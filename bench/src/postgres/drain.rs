@@ -59,10 +59,8 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     }
     best.print(&format!("worker, best setting: {} handlers", sizes.concurrency));
     few.print(&format!("worker, {FEW} handlers"));
-    let Setting { concurrency, local, delay, .. } = Setting::BEST;
-    let fetched = format!("{local} fetched ahead, acks gather {delay} ms");
-    peer_best.print(&format!("peer, best setting: {concurrency}, {fetched}"));
-    peer_few.print(&format!("peer, {FEW}, {fetched}"));
+    peer_best.print("peer, best setting: 48 handlers, jobs fetched ahead, batched acks");
+    peer_few.print(&format!("peer, {FEW}, otherwise the same"));
     rate(&format!("peer, default setting, {FEW} jobs: {LOOKS}"), &peer_default.rate);
     rate("plain layout, two loops", &plain);
     rate("driver, two bare loops", &bare);
@@ -91,8 +89,7 @@ pub(crate) async fn millisecond(server: &Server, sizes: &Sizes) -> Outcome {
         theirs(server, sizes, &mut peer, (setting, MANY * 2, WORK), &mut peer_default).await?;
     }
     worker.print(&format!("worker, {MANY} handlers"));
-    let Setting { local, delay, .. } = Setting::BEST;
-    peer_best.print(&format!("peer, {MANY}, {local} fetched ahead, acks gather {delay} ms"));
+    peer_best.print(&format!("peer, {MANY}, jobs fetched ahead, batched acks"));
     let what = format!("peer, {MANY}, otherwise default, {} jobs: {LOOKS}", MANY * 2);
     rate(&what, &peer_default.rate);
     ratio("worker / peer", &worker.rate.over(&peer_best.rate), Bound::AtLeast(1.3));

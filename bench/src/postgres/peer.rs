@@ -1,4 +1,4 @@
-//! graphile_worker on a schema of its own, in a process of its own: `bench/peer`.
+//! graphile_worker on a schema of its own, in a process of its own: `bench/peers/graphile_worker`.
 
 use std::{env, ffi::OsString, time::Duration};
 
@@ -8,39 +8,30 @@ use super::{Outcome, child::Child, server::Server, usage::Usage};
 
 /// The variable in which `cargo xtask bench postgres` passes the path of the program.
 const PROGRAM: &str = "TASKHARBOR_BENCH_PEER";
+/// No command takes longer, unless it hangs.
+const LIMIT_S: usize = 500;
 
-/// How its worker is set up; 0 leaves a setting at its default. Times are milliseconds.
+/// How its worker is set up: as its program has it (`bench/peers/graphile_worker`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Setting {
-    pub(crate) concurrency: usize,
-    /// Jobs that are fetched ahead, for each local queue.
-    pub(crate) local: usize,
-    pub(crate) queues: usize,
-    /// Completions gather for this long.
-    pub(crate) delay: usize,
-    pub(crate) poll: usize,
-    pub(crate) connections: usize,
+    is_best: bool,
+    handlers: Option<usize>,
 }
 
 impl Setting {
     /// As it comes: as many handlers as processors, one fetch and one completion for each job.
-    pub(crate) const DEFAULT: Self =
-        Self { concurrency: 0, local: 0, queues: 0, delay: 0, poll: 0, connections: 0 };
-    /// The fastest for jobs that do nothing, of those that were tried: 24 to 2,000 handlers, local
-    /// queues of 500 to 5,000 jobs, one and two of them, completions that gather for 1 to 5 ms.
-    pub(crate) const BEST: Self =
-        Self { concurrency: 48, local: 2_000, queues: 1, delay: 5, poll: 5, connections: 0 };
+    pub(crate) const DEFAULT: Self = Self { is_best: false, handlers: None };
+    /// The fastest that was found for jobs that do nothing.
+    pub(crate) const BEST: Self = Self { is_best: true, handlers: None };
 
-    pub(crate) const fn with_concurrency(self, concurrency: usize) -> Self {
-        Self { concurrency, ..self }
+    pub(crate) const fn with_concurrency(self, handlers: usize) -> Self {
+        Self { handlers: Some(handlers), ..self }
     }
 
     fn line(self, jobs: usize, work: Duration) -> String {
-        let Self { concurrency, local, queues, delay, poll, connections } = self;
-        let work = work.as_millis();
-        format!(
-            "drain jobs={jobs} concurrency={concurrency} local={local} queues={queues} delay={delay} poll={poll} connections={connections} work={work}"
-        )
+        let (best, work) = (u8::from(self.is_best), work.as_millis());
+        let handlers = self.handlers.map(|it| format!(" handlers={it}")).unwrap_or_default();
+        format!("drain jobs={jobs} best={best} all=1 limit={LIMIT_S} work={work}{handlers}")
     }
 }
 
@@ -72,7 +63,7 @@ impl Peer {
 
     /// Stores jobs in bulk.
     pub(crate) async fn fill(&mut self, jobs: usize, bulk: usize) -> Outcome<Duration> {
-        let line = format!("fill jobs={jobs} bulk={bulk} payload={}", self.payload);
+        let line = format!("fill jobs={jobs} bulk={bulk} payload={} limit={LIMIT_S}", self.payload);
         Ok(Duration::from_secs_f64(self.child.ask(&line).await?))
     }
 

@@ -1,6 +1,7 @@
 //! A server of the benchmark's own that forgets nothing: the one of the tests has `fsync` off.
 
 use std::{
+    collections::BTreeMap,
     env,
     ffi::OsStr,
     fs,
@@ -103,14 +104,30 @@ checkpoint_timeout = 1h
         Ok(file.lines().next().ok_or("no process id")?.trim().parse()?)
     }
 
-    /// Prints what the figures depend on.
-    pub(crate) async fn describe(&self, sizes: &Sizes) -> Outcome {
+    /// Its version, and the settings that matter.
+    pub(crate) async fn facts(&self) -> Outcome<BTreeMap<String, String>> {
         let client = self.connect("public").await?;
-        let mut settings = Vec::new();
+        let mut facts = BTreeMap::new();
         for name in SETTINGS {
             let value: String = client.query_one(&format!("SHOW {name}"), &[]).await?.get(0);
-            settings.push(format!("{name} {value}"));
+            facts.insert(name.to_owned(), value);
         }
+        Ok(facts)
+    }
+
+    /// Switches full-page images on or off.
+    pub(crate) async fn set_full_page_writes(&self, on: bool) -> Outcome {
+        let client = self.connect("public").await?;
+        let to = if on { "on" } else { "off" };
+        client.batch_execute(&format!("ALTER SYSTEM SET full_page_writes = {to}")).await?;
+        Ok(client.batch_execute("SELECT pg_reload_conf(); CHECKPOINT").await?)
+    }
+
+    /// Prints what the figures depend on.
+    pub(crate) async fn describe(&self, sizes: &Sizes) -> Outcome {
+        let facts = self.facts().await?;
+        let settings: Vec<_> =
+            facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
         println!("PostgreSQL, a private server: {}", settings.join(", "));
         // What else the machine does is in every figure.
         if let Ok(load) = fs::read_to_string("/proc/loadavg") {

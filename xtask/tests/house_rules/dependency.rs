@@ -47,12 +47,13 @@ const ALL: &[&str] = &[
 /// as tests do.
 const BENCH: &str = "taskharbor-bench";
 const CHAOS: &str = "taskharbor-chaos";
+const PROTOCOL: &str = "taskharbor-bench-protocol";
 const TOOL_USES: &[&str] = &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT];
 const BENCH_USES: &[&str] =
     &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT, PROMETHEUS, HTTP, WEB];
 
-/// Lowest first. Nothing may use the last five.
-const LAYERS: [Layer; 19] = [
+/// Lowest first. Nothing may use those after the command but the programs of other projects, which use their protocol.
+const LAYERS: [Layer; 24] = [
     layer(CORE, &[], &[]),
     layer(MACROS, &[], &[]),
     layer(CONFORMANCE, &[CORE], &[MEMORY]),
@@ -75,8 +76,13 @@ const LAYERS: [Layer; 19] = [
     layer("taskharbor-cli", ALL, &[TESTKIT]),
     layer(BENCH, BENCH_USES, &[]),
     layer(CHAOS, TOOL_USES, &[]),
-    // Another project's worker, which knows nothing of ours.
-    layer("taskharbor-bench-peer", &[], &[]),
+    // Other projects' workers, which know nothing of ours, and the protocol that drives them.
+    layer(PROTOCOL, &[], &[]),
+    layer("taskharbor-bench-apalis", &[PROTOCOL], &[]),
+    layer("taskharbor-bench-awa", &[PROTOCOL], &[]),
+    layer("taskharbor-bench-graphile_worker", &[PROTOCOL], &[]),
+    layer("taskharbor-bench-riverqueue", &[PROTOCOL], &[]),
+    layer("taskharbor-bench-worklane", &[PROTOCOL], &[]),
     layer(XTASK, &[PROVISION], &[]),
 ];
 

@@ -37,11 +37,13 @@ pub(crate) enum Kind {
     Dev,
 }
 
-/// Every manifest below the root's.
+/// The manifest of every package below the root's.
 pub(crate) fn members() -> io::Result<Vec<Manifest>> {
     let files = files()?;
     let manifests = files.iter().filter(|file| file.path.ends_with("/Cargo.toml"));
-    Ok(manifests.map(Manifest::read).collect())
+    // A workspace of its own may have no package at its root.
+    let is_package = |it: &Manifest| it.get(&["package"], "name").is_some();
+    Ok(manifests.map(Manifest::read).filter(is_package).collect())
 }
 
 impl Manifest {
