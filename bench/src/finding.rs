@@ -75,6 +75,15 @@ impl Rounds {
         }
     }
 
+    /// Half the distance from the least to the most, in hundredths of the median.
+    pub(crate) fn spread(&self) -> f64 {
+        let sorted = self.sorted();
+        match sorted.as_slice() {
+            [least, .., most] => (most - least) * 50.0 / self.median(),
+            _ => 0.0,
+        }
+    }
+
     /// What this was in proportion to another, round by round.
     pub(crate) fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(mine, others)| mine / others).collect())

@@ -12,6 +12,7 @@ mod flows;
 mod http;
 mod memory;
 mod noop;
+mod peers;
 mod postgres;
 mod schedules;
 mod sqlite;
@@ -20,7 +21,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations | flows [url…] | http [part…] [size=number…] | postgres [part…] [size=number…] | sqlite [part…] [size=number…]]
+const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations | flows [url…] | http [part…] [size=number…] | peers [report <file> | [part…] [size=number…]] | postgres [part…] [size=number…] | sqlite [part…] [size=number…]]
 exit code: 0 if every bound is met, 1 if one is missed beyond noise or the benchmark failed, 2 for a wrong call";
 
 fn main() -> ExitCode {
@@ -32,6 +33,9 @@ fn main() -> ExitCode {
         ["worker"] => worker::run(),
         ["flows", urls @ ..] => flows::run(urls),
         ["http", chosen @ ..] => http::run(chosen),
+        ["peers", arguments @ ..] => peers::run(arguments),
+        // Started by it, beside the programs of the other systems.
+        ["peers-side", arguments @ ..] => peers::side(arguments),
         ["postgres", chosen @ ..] => postgres::run(chosen),
         ["sqlite", chosen @ ..] => sqlite::run(chosen),
         // Started by a part of `postgres` that needs processes of its own.
