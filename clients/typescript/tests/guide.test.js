@@ -106,11 +106,12 @@ test("the package has what it needs, and nothing else", async () => {
   const [{ files }] = Array.isArray(packed) ? packed : Object.values(packed);
   const paths = files.map(({ path }) => path);
   const modules = ["dist/index.js", "dist/index.d.ts", "dist/enqueue.js", "dist/enqueue.d.ts"];
-  for (const path of ["package.json", "README.md", ...modules]) {
+  const licences = ["LICENSE-APACHE", "LICENSE-MIT"];
+  for (const path of ["package.json", "README.md", ...licences, ...modules]) {
     assert.ok(paths.includes(path), path);
   }
-  const others = paths.filter((path) => !/^(dist\/\w+\.(js|d\.ts)|package\.json|README\.md)$/.test(path));
-  assert.deepEqual(others, []);
+  const expected = /^(dist\/\w+\.(js|d\.ts)|package\.json|README\.md|LICENSE-(APACHE|MIT))$/;
+  assert.deepEqual(paths.filter((path) => !expected.test(path)), []);
 });
 
 test("the client alone needs nothing of Node", async () => {
