@@ -53,6 +53,7 @@ A comparison of speed alone is unfair to systems that do more with each job. Rea
 pub(crate) const SETTINGS: &str = "\
 ## Settings
 
-The best setting follows the documents of each system. Where they give no numbers, it is the fastest of those that were
-tried for jobs that do nothing.
+The best setting follows the documents and the source of each system. Several settings were compared for TaskHarbor, for
+graphile_worker and for the batches of apalis on SQLite. The other systems may be faster with settings that were not
+tried.
 ";
